@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from memdiag.cli.options import AsJson, OutputText
+from memdiag.cli.options import AsJson, AsMarkdown
 
 
 def serve_fit(
@@ -30,7 +30,17 @@ def serve_fit(
     eager: Annotated[bool, typer.Option("--eager", help="Run without CUDA graphs.")] = False,
     tp: Annotated[str, typer.Option("--tp", metavar="N,N", help="Tensor-parallel sizes to compare.")] = "1,2,4,8",
     as_json: AsJson = False,
-    output: OutputText = None,
+    as_md: AsMarkdown = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the report to FILE; the ending .json or .md selects the format.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Estimate the context, requests and flags of an inference server that fit on a card.
 
@@ -65,6 +75,5 @@ def serve_fit(
         sizes=tuple(int(part) for part in tp.split(",")),
     )
     report = serve_plan(model, device, asked)
-    form = form_of(as_json=as_json, as_md=False, output=output)
-    render = renderer("serve_fit", "terminal" if form == "md" else form)
+    render = renderer("serve_fit", form_of(as_json=as_json, as_md=as_md, output=output))
     emit(lambda look: render(report, look), output)

@@ -41,7 +41,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         "json",
     ),  # the kinds of plots, and their list
     "record": ("terminal",),
-    "serve_fit": ("terminal", "json"),  # memdiag serve-fit
+    "serve_fit": ("terminal", "json", "md"),  # memdiag serve-fit
     "serving": ("terminal", "json", "md"),
     "simulate": ("terminal", "json"),
     "try_run": ("terminal", "json"),  # memdiag try: a keyword cannot name a package

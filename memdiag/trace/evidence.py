@@ -62,7 +62,7 @@ _KV_CACHE = re.compile(
     r"kv_?(cache|buffer|pool)|(key_?value|past_key_values)_?cache|^_?(init|initialize|setup|allocate)_caches?(_|$)",
     re.IGNORECASE,
 )
-_KV_CACHE_FILES = ("transformers/cache_utils.py", "/cache_engine.py", "/kv_cache.py")
+_KV_CACHE_FILES = ("transformers/cache_utils.py", "/cache_engine.py", "/kv_cache.py", "/mem_cache/memory_pool.py")
 _NEAR = 4  # number of innermost Python frames that identify the purpose of memory: outer frames call much else
 _COLLECTIVE_NAME = re.compile(
     r"all_?gather|reduce_?scatter|all_?reduce|all_?to_?all|foreach_reduce|alloc_storage|unshard|broadcast"

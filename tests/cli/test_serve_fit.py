@@ -32,6 +32,22 @@ def test_json_sums_up_to_the_card(capsys):
     assert all(sum(part["bytes"] for part in plan["parts"]) == report["card_bytes"] for plan in report["plans"])
 
 
+def test_markdown_has_the_table_and_the_flags(capsys, tmp_path):
+    out = printed(capsys, "--md").out
+    assert "\n```\n--tensor-parallel-size 1 --gpu-memory-utilization 0.9" in out
+    table = [line.count("|") for line in out.splitlines() if line.startswith("|")]
+    assert table == [8] * 6
+    printed(capsys, "-o", str(tmp_path / "plan.md"))
+    assert (tmp_path / "plan.md").read_text(encoding="utf-8") == out
+    assert "hint:" in printed(capsys, "--md", "--json", status=2).err
+
+
+def test_markdown_says_if_nothing_fits(capsys):
+    out = printed(capsys, "--md", "--context", "100000000").out
+    assert "```" not in out
+    assert [line.count("|") for line in out.splitlines() if line.startswith("|")] == [8] * 6
+
+
 @pytest.mark.parametrize(
     "arguments", [("--engine", "tgi"), ("--kv-dtype", "int3"), ("--tp", "1,x"), ("--tp", "0"), ("--tp", "")]
 )
