@@ -14,6 +14,7 @@ _MENDED_BY = {
     "MD105": "chunked-loss",
     "MD106": "no-grad",
     "MD112": "free-gradients",
+    "MD124": "gradient-bucket-view",
     "MD127": "load-to-host",
     "MD129": "fsdp-units",
     "MD142": "shared-graph-pool",

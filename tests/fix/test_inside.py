@@ -201,6 +201,23 @@ def test_blocks_are_sharded_before_the_model(tie, expected):
     assert ast.literal_eval(found[1]) == pytest.approx(ast.literal_eval(rest[1]), rel=1e-6)
 
 
+REPLICATED = """
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+net = nn.parallel.DistributedDataParallel(net, None, None, 0)
+print(net.gradient_as_bucket_view)
+print([step() for _ in range(5)])
+dist.destroy_process_group()
+"""
+
+
+def test_gradients_are_views_of_buckets_and_losses_stay_the_same():
+    _, plain = losses("", REPLICATED)
+    _, again = losses("from gradient_bucket_view import gradient_bucket_view\ngradient_bucket_view()", REPLICATED)
+    assert (plain[0], again[0]) == ("False", "True")
+    assert again[1] == plain[1]
+
+
 def test_no_two_parts_define_the_same_name():
     """memdiag_fix.py contains several of them."""
     names = [

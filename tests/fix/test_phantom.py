@@ -38,6 +38,11 @@ fully_shard(model)
 train(model.to_empty(device="cuda"))
 torch.distributed.destroy_process_group()
 """
+REPLICATED = """
+torch.distributed.init_process_group("nccl")
+train(nn.parallel.DistributedDataParallel(model_of().cuda()))
+torch.distributed.destroy_process_group()
+"""
 FRACTION = """
 torch.cuda.set_per_process_memory_fraction(0.25)
 train(model_of().cuda())
@@ -49,6 +54,7 @@ train(model_of().cuda())
     ("name", "program", "budget", "options"),
     [
         ("fsdp-units", UNIT, "5800MiB", ["--as-rank", "0", "--world", "8"]),
+        ("gradient-bucket-view", REPLICATED, "10600MiB", ["--as-rank", "0", "--world", "2"]),
         ("memory-fraction", FRACTION, "24GiB", []),
     ],
 )

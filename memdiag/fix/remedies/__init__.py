@@ -15,6 +15,7 @@ PROGRAM_REMEDIES: Registry[ProgramRemedy] = Registry(
         "no-grad": f"{_HERE}.no_grad",
         "load-to-host": f"{_HERE}.load_to_host",
         "fsdp-units": f"{_HERE}.fsdp_units",
+        "gradient-bucket-view": f"{_HERE}.gradient_bucket_view",
         "memory-fraction": f"{_HERE}.memory_fraction",
         "allocator-settings": f"{_HERE}.allocator_settings",
         "lean-optimizer": f"{_HERE}.lean_optimizer",
