@@ -3,7 +3,8 @@
 Figures are drawn by matplotlib, and the pages and the terminal viewer by the system's Chromium (playwright, extra
 ``dev``). They show examples/gpt-train.pickle, tests/goldens, and the worked example of docs/fragmentation.md, so that
 anyone can draw them again. docs/images/fleet-heatmap.png is not among them: it shows 66 ranks of a recording that is
-not part of the repository.
+not part of the repository. The picture of a whole card needs MEMDIAG_TEST_CUDA_PYTHON, a Python with a CUDA build of
+torch; without one it stays as it is.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ import matplotlib.pyplot as plt
 
 from memdiag import vocabulary
 from memdiag.analyzers.support.moments import fragmentation_at, reference_at
+from memdiag.sources import load
 from memdiag.trace.free_split import split_at
+from tests.pythons import cuda_python
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 GPT = Path("examples", "gpt-train.pickle")
+COLOCATED = Path("bench", "programs", "colocated.py")
 GOLDENS = Path("tests", "goldens")  # pages show these names; the commands run in ROOT
 MIB = 1 << 20
 LARGE_PAGE = 20 * MIB
@@ -50,6 +54,17 @@ def plots(_: Path) -> None:
     """Draws one figure of each kind of ``memdiag plot``."""
     for kind in ("timeline", "lifetimes", "fragmentation", "map", "policies"):
         memdiag("plot", GPT, "--kind", kind, "--dpi", "110", "-o", IMAGES / f"plot-{kind}.png")
+
+
+def card(folder: Path) -> None:
+    """Draws the memory of a simulated card that a trainer shares with an inference engine."""
+    python, run = cuda_python(), folder / "run"
+    if not python:
+        return
+    with contextlib.suppress(subprocess.CalledProcessError):  # the trainer runs out of memory
+        memdiag("record", "-q", "--phantom", "cuda:h100-80g", "-o", run, "--", python, COLOCATED, "cuda")
+    trainer = next(path for path in sorted(run.glob("rank*.pkl")) if "trained" in load(path).recorded.names)
+    memdiag("plot", trainer, "--kind", "card", "--dpi", "110", "-o", IMAGES / "plot-card.png")
 
 
 # -------------------------------------------------------------------------- the worked example of docs/fragmentation.md
@@ -221,7 +236,6 @@ def pages(folder: Path) -> None:
 def view(folder: Path) -> None:
     """Photographs the terminal viewer."""
     from memdiag.analyzers.report import build_report
-    from memdiag.sources import load
     from memdiag.tui.app import Viewer
 
     async def drawing() -> str:
@@ -240,7 +254,7 @@ def view(folder: Path) -> None:
 
 
 PICTURES: dict[str, Callable[[Path], None]] = {
-    each.__name__: each for each in (plots, segments, requests, report, pages, view)
+    each.__name__: each for each in (plots, card, segments, requests, report, pages, view)
 }
 
 

@@ -57,6 +57,7 @@ def keep_old_weights(size, device):
 def engine(device, keep):
     """Wakes up and sleeps as the trainer says, a word in each line."""
     kept, turn = [], 0
+    print("done", flush=True)  # it has imported torch
     for line in sys.stdin:
         if line.strip() == "wake":
             weights, cache = load_weights(device), buffer(CACHE, device)
@@ -96,8 +97,10 @@ def trainer(device, turns, keep):
                 raise SystemExit("the engine has ended")
             mark(f"engine: {word}")
 
-        model = torch.nn.Linear(1024, 1024).to(device)
-        optimizer = torch.optim.SGD(model.parameters())
+        other.stdout.readline()  # until the engine has started, so that a recording of the card begins with turns
+        model = torch.nn.Linear(1024, 1024)
+        optimizer = torch.optim.SGD(model.parameters())  # before the first use of the device: it imports for seconds
+        model.to(device)
         for _ in range(turns):
             tell("wake")
             tell("sleep")

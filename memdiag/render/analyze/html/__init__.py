@@ -29,8 +29,15 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 # Prefixes of the page's keys, for each kind of class.
-_PREFIXES: dict[vocabulary.Kind, str] = {"category": "categories", "lifetime": "lifetimes", "phase": "phases"}
+_PREFIXES: dict[vocabulary.Kind, str] = {
+    "category": "categories",
+    "lifetime": "lifetimes",
+    "phase": "phases",
+    "card": "card",
+}
 _WORDS: tuple[vocabulary.Kind, ...] = ("curve", "part")  # parts come last: their meaning of "requested" applies there
+# Occasions of a sample of the card, as in CardMoment.
+OCCASIONS = ("start", "phase", "step", "mark", "timer", "oom", "end", "save", "saved")
 # Words shared with other forms of a report: the page's key, and the key of the phrase.
 SHARED = {
     "unknown": "summary.unknown",
@@ -71,6 +78,10 @@ SHARED = {
     "findings.but": "report.md.but",
     "findings.saving": "report.md.saves",
     "findings.none": "report.no-problem",
+    "card.title": "report.card-time.title",
+    "card.free": "report.card-time.free",
+    "card.fullest": "plots.card.fullest",
+    **{f"card.when.{when}": f"report.card-time.when.{when}" for when in OCCASIONS},
     "group.default-pool": "places.pool.default",
     "group.default-stream": "places.stream.default",
 }
