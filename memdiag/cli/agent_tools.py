@@ -123,7 +123,7 @@ def _run(words: Sequence[str], text: str = "") -> str:
     Raises:
         MemdiagError: The command failed, with its own error and hint; or it took too long.
     """
-    environment = {**os.environ, "COLUMNS": "110", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+    environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, "-P", "-m", "memdiag", *words]
     try:
         done = subprocess.run(  # noqa: S603 - memdiag itself
