@@ -10,6 +10,8 @@ A sample is one dict of builtin containers: ``t_us`` (microseconds since 1970), 
 
 The recorder must not slow down the training. Therefore samples at phases and on the timer are skipped while sampling
 has taken more than 1 % of the run, and old samples are thinned: of neighbours, the one with less free memory remains.
+The first sample of a phase and of a step is never skipped: NCCL or HCCL has its buffers then, and frees them before the
+end of the run.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ START, PHASE, STEP, MARK, TIMER, OOM, END, SAVE, SAVED = WHEN
 _ALWAYS = frozenset({START, MARK, OOM, END, SAVE, SAVED})  # samples that are neither skipped nor thinned
 _WITHOUT_DEVICE = _ALWAYS | {STEP, TIMER}  # samples of host memory before the program uses a device
 _SEARCHED = frozenset({TIMER, END})  # a program without modules has no marks that name its devices
+_FIRST = frozenset({PHASE, STEP})  # samples that are not skipped the first time
 _MOST = 2048  # samples in one file
 _MOST_COST = 0.01  # fraction of the run
 _ALLOWANCE = 0.05  # seconds that sampling may take in addition
@@ -52,6 +55,7 @@ class Sampler:
         self._group_size = 1
         self._began = time.perf_counter()
         self._spent = 0.0
+        self._taken: set[str] = set()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: Any = None
@@ -99,8 +103,10 @@ class Sampler:
             return
         try:
             began = time.perf_counter()
-            if when not in _ALWAYS and self._spent > _ALLOWANCE + _MOST_COST * (began - self._began):
+            is_needed = when in _ALWAYS or (when in _FIRST and when not in self._taken)
+            if not is_needed and self._spent > _ALLOWANCE + _MOST_COST * (began - self._began):
                 return
+            self._taken.add(when)
             if when in _SEARCHED:
                 for source in self.sources:
                     self.devices.update(self._answer(source, source.devices) or ())

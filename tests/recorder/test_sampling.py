@@ -121,9 +121,10 @@ def test_old_samples_are_thinned_but_not_the_fullest_moment(monkeypatch):
 def test_sampling_stops_at_phases_when_it_takes_too_long(monkeypatch):
     monkeypatch.setattr(sampling, "_ALLOWANCE", -1e9)
     samples = sampler(Source())
-    for when in (START, PHASE, TIMER, STEP, MARK, OOM, END):
+    for when in (START, PHASE, PHASE, TIMER, STEP, PHASE, STEP, TIMER, MARK, OOM, END):
         samples.take(when)
-    assert [sample["when"] for sample in samples.content()] == [START, MARK, OOM, END]
+    # the first phase and the first step show buffers of libraries that are freed before the end
+    assert [sample["when"] for sample in samples.content()] == [START, PHASE, STEP, MARK, OOM, END]
 
 
 class Backend:
