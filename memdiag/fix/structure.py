@@ -80,13 +80,6 @@ SWITCHES = (
 )
 
 
-_REASONS = {  # why the part in the program leaves a module alone
-    "compiled": (phrase("fix.refused.compiled"), _BUDGET),
-    "FSDP1": (phrase("fix.refused.framework", name="FSDP1"), REFUSED[4].switch),
-    "DeepSpeed ZeRO-3": (phrase("fix.refused.framework", name="DeepSpeed ZeRO-3"), REFUSED[2].switch),
-}
-
-
 @dataclass(frozen=True)
 class Barrier:
     """Code that a remedy must leave alone.
@@ -140,10 +133,15 @@ def refusals_in(folder: Path) -> list[Refusal]:
         for line in file.read_text(encoding="utf-8").splitlines():
             remedy, reason, module = line.split("\t")
             found.setdefault((remedy, reason), {})[module] = None
-    return [
-        Refusal(remedy, _REASONS[reason][0], _few(list(paths)), _REASONS[reason][1])
-        for (remedy, reason), paths in found.items()
-    ]
+    return [_refused(remedy, reason, list(paths)) for (remedy, reason), paths in found.items()]
+
+
+def _refused(remedy: str, reason: str, paths: list[str]) -> Refusal:
+    """Returns the refusal of a part in the program, whose reason is "compiled" or the name of a framework."""
+    framework = next((each for each in REFUSED if each.name == reason), None)
+    if framework is None:
+        return Refusal(remedy, phrase("fix.refused.compiled"), _few(paths), _BUDGET)
+    return Refusal(remedy, phrase("fix.refused.framework", name=reason), _few(paths), framework.switch)
 
 
 def _few(names: list[str]) -> tuple[str, ...]:
