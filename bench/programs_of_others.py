@@ -142,10 +142,10 @@ def read_table() -> tuple[dict[str, str], list[Program]]:
     return table["sources"], programs
 
 
-def copy_source(clone: Path, commit: str, folder: Path) -> None:
-    """Unpacks a commit of a clone into a folder."""
+def copy_source(clone: Path, commit: str, part: str, folder: Path) -> None:
+    """Unpacks a part of a commit of a clone into a folder; a clone may lack large files elsewhere."""
     git, tar = (shutil.which(name) or name for name in ("git", "tar"))
-    packed = subprocess.run([git, "-C", str(clone), "archive", commit], capture_output=True, check=True)
+    packed = subprocess.run([git, "-C", str(clone), "archive", commit, part], capture_output=True, check=True)
     subprocess.run([tar, "-x", "-C", str(folder)], input=packed.stdout, check=True)
 
 
@@ -195,7 +195,6 @@ def cause_of(trace: memdiag.Trace) -> str:
 def measure(program: Program, given: argparse.Namespace, commits: Mapping[str, str], row: Row) -> Row:
     """Runs a program on a device as often as its row lacks."""
     kind = given.device.partition(":")[0]
-    row.estimate_bytes = program.estimate_bytes
     row.options = list(program.options) if kind != "cpu" else []
     phantom = ["--phantom", given.device, *row.options] if kind != "cpu" else ["--backend", "cpu"]
     for number in range(len(row.hashes), given.runs):
@@ -204,7 +203,9 @@ def measure(program: Program, given: argparse.Namespace, commits: Mapping[str, s
             source, recorded = Path(scratch) / "source", Path(scratch) / "run"
             source.mkdir()
             if program.source:
-                copy_source(given.sources / program.source.rpartition("/")[2], commits[program.source], source)
+                copy_source(
+                    given.sources / program.source.rpartition("/")[2], commits[program.source], program.folder, source
+                )
             folder = source / program.folder
             if program.data:
                 getattr(synthetic_data, program.data)(folder)
@@ -276,6 +277,8 @@ def write(rows: Mapping[tuple[str, str, str], Row], commits: Mapping[str, str], 
     """Writes the report, in the order of the table, and the rows by themselves."""
     place = {(one.family, one.name): number for number, one in enumerate(programs)}
     known = [row for row in rows.values() if (row.family, row.name) in place]
+    for row in known:
+        row.estimate_bytes = programs[place[row.family, row.name]].estimate_bytes
     kept = sorted(known, key=lambda row: (KINDS.index(row.device.partition(":")[0]), place[row.family, row.name]))
     head = STEM.with_suffix(".md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
     notes = [f"* {one.family}, {one.name}: {one.how}" for one in programs if one.how]
@@ -310,7 +313,11 @@ def main() -> None:
             row = Row(program.family, program.name, given.device)
         is_done = (row.said and not row.works) or len(row.hashes) >= given.runs
         if is_chosen and program.runs_on(given.device.partition(":")[0]) and not is_done:
-            rows[key] = measure(program, given, commits, row)
+            try:
+                rows[key] = measure(program, given, commits, row)
+            except subprocess.CalledProcessError as error:
+                print(f"{program.name}: its source is not whole: {why(error.stderr.decode())}", file=sys.stderr)
+                continue
             print(line_of(rows[key]), flush=True)
             write(rows, commits, programs)
 
