@@ -62,7 +62,13 @@ class Case:
 
     def after(self, given: Given) -> Case:
         """Returns the case with the changes of chosen remedies; what was prepared is kept."""
-        made = replace(self, given=given)
+        return self._with(replace(self, given=given))
+
+    def sparing(self, share: float) -> Case:
+        """Returns the case with a share of the allocator's memory to spare; what was prepared is kept."""
+        return self._with(replace(self, budget_bytes=self.budget_bytes - int(share * self.room_bytes)))
+
+    def _with(self, made: Case) -> Case:
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name in _PREPARED})
         return made
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from memdiag.runs.rerun import RepeatableRun
     from memdiag.trace.model import Trace
 
+_SPARE = (0.02, 0.04)  # shares of the memory that another plan leaves free after a prediction was too low
+_NEAR = 0.05  # share by which a peak may differ from its prediction, if the prediction is the reason for a miss
 _PLENTY = "capacity=8TiB"  # a recording that never runs out of memory shows all requests
 
 
@@ -96,28 +98,52 @@ def fix(
             recorded = heaviest(run(base, {"losses": before} if device is None else {}, listener), listener)
         case = case_of(recorded, _budget(wanted), listener)
         undone: list[FixStep] = []
+        plan: Plan | None = None
         while True:
+            select = partial(choose, unsafe=wanted.unsafe, without=[step.name for step in undone])
             with listener.busy(phrase("fix.busy")):
-                plan = choose(case, unsafe=wanted.unsafe, without=[step.name for step in undone])
+                plan = plan or select(case)
             report = _report(wanted, case, plan, recorded, undone)
             applied = Applied(tuple(plan.chosen), AllocatorSettings.of(case.trace).variable)
             if on_plan is not None:
                 on_plan(report)
             if wanted.dry_run or not plan.chosen or not plan.predicted.fits:
                 return report if plan.predicted.fits else _advised(report, case), applied
-            losses = Path(after, str(len(undone)))
+            losses = Path(tempfile.mkdtemp(dir=after))
             refused = losses / "refused"
-            refused.mkdir(parents=True)
+            refused.mkdir()
             trial = Trial(order, case, applied.variable, listener, losses, refused)
             report, attempt = trial.measured(report, plan.chosen)
             if report.actual is not None and report.actual.fits:
                 compared = compare_losses(Path(before), losses) if device is None else None
                 return replace(report, losses=compared), applied
+            with listener.busy(phrase("fix.busy")):
+                roomier = _roomier(case, plan, select) if _is_near(report) else None
+            if roomier is not None:
+                plan = roomier
+                continue
             worse = find_worse(attempt, plan.chosen, partial(trial.attempt, report))
             if worse is None:
                 return _advised(report, case), applied
             step = next(each for each in report.steps if each.name == worse.name)
             undone.append(replace(step, is_chosen=False, is_undone=True))
+            plan = None
+
+
+def _is_near(report: FixReport) -> bool:
+    """Returns whether the measured peak is about the predicted one: another plan with more to spare may fit."""
+    if report.actual is None or not report.predicted.allocated_bytes:
+        return False
+    return abs(report.actual.allocated_bytes / report.predicted.allocated_bytes - 1) <= _NEAR
+
+
+def _roomier(case: Case, plan: Plan, select: Callable[[Case], Plan]) -> Plan | None:
+    """Returns a plan that leaves some memory free and needs less than another one, or None."""
+    for share in _SPARE:
+        other = select(case.sparing(share))
+        if other.predicted.fits and other.predicted.allocated < plan.predicted.allocated:
+            return other
+    return None
 
 
 def _budget(wanted: FixOrder) -> int | None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -55,6 +56,25 @@ def test_a_remedy_that_makes_things_worse_is_undone(script, tmp_path, monkeypatc
     assert [each.name for each in applied.chosen] == ["checkpoint"]
     assert report.actual.fits
     assert report.losses.num_compared == 3
+
+
+def test_a_plan_that_misses_narrowly_is_made_again_with_memory_to_spare(script, tmp_path, monkeypatch):
+    tight, _ = run.fix(replace(order(script), dry_run=True))
+    inside = tmp_path / "inside"
+    shutil.copytree(trial.INSIDE, inside)
+    with (inside / "checkpoint_modules.py").open("a") as file:
+        file.write("torch.kept = torch.zeros(30 << 20, dtype=torch.uint8)\n")
+    monkeypatch.setattr(trial, "INSIDE", inside)
+    monkeypatch.setattr(run, "_NEAR", 0.5)  # the CPU has no cached blocks, so it needs less than its budget
+    shown = []
+    budget = tight.predicted.reserved_bytes
+    report, _ = run.fix(replace(order(script), budget_bytes=budget), on_plan=shown.append)
+    assert [plan.predicted.fits for plan in shown] == [True, True]
+    assert shown[0].predicted == tight.predicted
+    assert shown[1].predicted.allocated_bytes < 0.98 * budget
+    assert report.actual.fits
+    assert report.budget_bytes == budget
+    assert not [step for step in report.steps if step.is_undone]
 
 
 def proposal(name):
