@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from memdiag.errors import MemdiagError
@@ -80,11 +81,29 @@ def write(plan: Applied, command: Sequence[str]) -> tuple[str, ...]:
     except (UnicodeDecodeError, SyntaxError):
         raise MemdiagError(phrase("fix.error.script"), phrase("fix.error.script.hint")) from None
     module = script.with_name(f"{MODULE}.py")
-    new: dict[Path, bytes | str] = {module: module_text(plan.chosen, plan.variable)}
+    chosen: Sequence[Proposal] = plan.chosen
+    if changed != text:
+        line = next(number for number, each in enumerate(_lines(changed), 1) if each.startswith(f"import {MODULE}"))
+        chosen = [_moved(each, script.resolve(), line) for each in chosen]
+    new: dict[Path, bytes | str] = {module: module_text(chosen, plan.variable)}
     if changed != text:
         new[script] = changed
     _write_all(new)
     return tuple(str(file) for file in new)
+
+
+def _moved(proposal: Proposal, script: Path, line: int) -> Proposal:
+    """Returns a remedy that names lines of a script as they are after a new line."""
+    calls = proposal.settings.get("calls")
+    if calls is None:
+        return proposal
+    moved = [[[file, at + (at >= line and Path(file).resolve() == script)] for file, at in chain] for chain in calls]
+    return replace(proposal, settings={**proposal.settings, "calls": moved})
+
+
+def _lines(text: str) -> list[str]:
+    """Returns the lines of a script with their ends; ``splitlines`` would split at form feeds too."""
+    return io.StringIO(text, newline="").readlines()
 
 
 def _write_all(new: Mapping[Path, bytes | str]) -> None:
@@ -114,6 +133,6 @@ def with_import(text: str) -> str:
             at = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) - 1
             break
         at = node.end_lineno or 0
-    lines = io.StringIO(text, newline="").readlines()  # keeps the line ends; splitlines() splits at form feeds too
+    lines = _lines(text)
     end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     return "".join([*lines[:at], f"import {MODULE}  # written by memdiag fix; before torch{end}", *lines[at:]])
