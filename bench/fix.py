@@ -41,6 +41,13 @@ OTHERS = (
     Pain("nanogpt", "nanoGPT style", 5.5, ""),
 )
 
+MISSES = {
+    "cache": "the dict grows in each step: no remedy stops a leak, and memdiag names the line",
+    "segmentation": "the predicted allocated peak is exact, but the predicted reserved peak left 2 MiB free; "
+    "measured before memdiag made a second plan after a narrow miss",
+    "unet": "the measured peak is above the prediction, also with memory to spare; the reason is not known",
+}
+
 
 def fix(pain: Pain, python: str, device: str, work: Path) -> dict[str, Any] | None:
     """Returns the report of ``memdiag fix --json``, or None if it ended with an error."""
@@ -86,8 +93,8 @@ def row(pain: Pain, found: dict[str, Any] | None) -> list[str]:
     return [*cells, format_bytes(actual["allocated_bytes"]), f"{error:+.2%}", fits]
 
 
-def table(rows: list[list[str]], device: str) -> str:
-    """Returns the report."""
+def table(rows: list[list[str]], device: str, others: list[list[str]]) -> str:
+    """Returns the report; ``others`` are those of the rows whose programs are in others.py."""
     needed = [cells for cells in rows if cells[-1] != "fits as it is"]
     fixed = sum(cells[-1] == "yes" for cells in needed)
     lines = [
@@ -101,11 +108,20 @@ def table(rows: list[list[str]], device: str) -> str:
         "CUDA graphs share a pool with `--unsafe`. If no remedy is enough, memdiag names the line to change by hand.",
         "",
         f"{fixed} of {len(needed)} programs that did not fit were made to fit.",
+        f"Of those in others.py, {sum(cells[-1] == 'yes' for cells in others)} of {len(others)} were.",
         "",
         "| program | GiB it had | chosen remedies | before | predicted | measured | error | fits now |",
         "|---|---|---|---|---|---|---|---|",
         *(f"| {' | '.join(cells)} |" for cells in rows),
     ]
+    shown = {cells[0] for cells in rows if cells[-1] == "no"}
+    lines += ["", "Misses:", ""]
+    lines += [
+        f"* {each.words}: {MISSES.get(each.name, 'not examined')}" for each in (*PAINS, *OTHERS) if each.words in shown
+    ]
+    left = [each.words for each in OTHERS if each.words not in {cells[0] for cells in rows}]
+    if left:
+        lines += ["", f"Not measured with this version: {'; '.join(left)}."]
     return "\n".join(lines) + "\n"
 
 
@@ -116,18 +132,21 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:h100-80g")
     parser.add_argument("--only", help="names, separated by ;")
     parser.add_argument("--work", type=Path, default=Path("memdiag-bench-fix"), help="folder of the kept results")
+    parser.add_argument("--kept", action="store_true", help="report the kept results only, and run nothing")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
     chosen = [
         pain
         for pain in (*PAINS, *OTHERS)
-        if not arguments.only or re.fullmatch(arguments.only.replace(";", "|"), pain.name)
+        if (not arguments.only or re.fullmatch(arguments.only.replace(";", "|"), pain.name))
+        and (not arguments.kept or (arguments.work / f"{pain.name}.json").exists())
     ]
     rows = []
     for pain in chosen:
         rows.append(row(pain, fix(pain, arguments.python, arguments.device, arguments.work.resolve())))
         print(rows[-1], flush=True)
-    text = table(rows, arguments.device)
+    words = {pain.words for pain in OTHERS}
+    text = table(rows, arguments.device, [cells for cells in rows if cells[0] in words])
     if arguments.only:
         print(text)
     else:
