@@ -101,10 +101,12 @@ class Sampler:
         # A phase does not wait for the timer; nor does a failure for long, whose allocator may be locked.
         if not self._lock.acquire(timeout=_LONGEST_WAIT if when in _ALWAYS else 0):
             return
+        # The timer's thread delays the program by its processor time only, not while it waits for a busy processor.
+        clock = time.thread_time if when == TIMER else time.perf_counter
         try:
-            began = time.perf_counter()
+            began = clock()
             is_needed = when in _ALWAYS or (when in _FIRST and when not in self._taken)
-            if not is_needed and self._spent > _ALLOWANCE + _MOST_COST * (began - self._began):
+            if not is_needed and self._spent > _ALLOWANCE + _MOST_COST * (time.perf_counter() - self._began):
                 return
             self._taken.add(when)
             if when in _SEARCHED:
@@ -120,7 +122,7 @@ class Sampler:
                     sample[source.name] = section
             if any(source.name in sample for source in self.sources):
                 self._keep(sample)
-            self._spent += time.perf_counter() - began
+            self._spent += clock() - began
         finally:
             self._lock.release()
 
