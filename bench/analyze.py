@@ -3,7 +3,7 @@
     python bench/analyze.py big.pickle --big big10.pickle --pt-snap PATH/pt-snap --ptmem PATH/ptmem
 
 The snapshot: any large one recorded by torch.cuda.memory._record_memory_history. The committed report used the real
-allocator of PyTorch on a stand-in CUDA runtime without hardware, training a GPT of 24 layers, width 1024, 16 heads,
+allocator of PyTorch on a simulated CUDA runtime without hardware, training a GPT of 24 layers, width 1024, 16 heads,
 batch 4 for 110 steps (682,310 entries, 67 MB), and for ``--big`` the same with 1,100 steps and a history without bound
 (max_entries=100_000_000). On a GPU, examples/train_gpt.py with more layers and steps gives the like.
 
@@ -14,8 +14,8 @@ The others, each measured only if its program is given:
 * ptmem: ``ptmem -s``, its summary (PyPI: ptmem);
 * other checkout: the same command with another checkout of memdiag.
 
-pt-snap keeps a database and ptmem a cache beside the snapshot; both are removed before every run, since a second look
-is not what is compared. Mosaic's peak analysis is not on PyPI and so not here.
+pt-snap keeps a database and ptmem a cache next to the snapshot. Both are removed before every run, because the table
+compares first runs. Mosaic's peak analysis is not on PyPI, so it is not compared.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def arguments() -> argparse.Namespace:
 
 
 def contenders(snapshot: Path, args: argparse.Namespace, scratch: Path) -> list[Contender]:
-    """What is measured on one snapshot: memdiag, the bare load, and the peers that were given."""
+    """Returns the programs to measure on one snapshot: memdiag, the bare load, and the given peers."""
     chosen = [
         Contender("memdiag", [str(args.memdiag), "analyze", str(snapshot), "--json"]),
         Contender("bare", [sys.executable, "-I", str(BENCH / "bare_load.py"), str(snapshot)]),
@@ -73,7 +73,7 @@ def contenders(snapshot: Path, args: argparse.Namespace, scratch: Path) -> list[
             Contender("pt-snap", command, env=env, prepare=lambda: shutil.rmtree(database, ignore_errors=True))
         )
     if args.ptmem:
-        folder = scratch / "ptmem"  # its cache lands beside the snapshot, so it gets a snapshot of its own
+        folder = scratch / "ptmem"  # ptmem writes its cache next to the snapshot, so it reads a copy
         folder.mkdir(exist_ok=True)
         shutil.copyfile(snapshot, folder / snapshot.name)
 
@@ -148,7 +148,7 @@ class Growth:
 
     @property
     def linear(self) -> bool:
-        """Whether an entry of the large input takes about as long as one of the small."""
+        """True if the time per entry is about the same for the large and the small input."""
         return self.us_per_entry_large <= LINEAR * self.us_per_entry_small
 
     def sentence(self) -> str:
@@ -162,7 +162,7 @@ class Growth:
 
 
 def describe(snapshot: Path, memdiag: Contender, runs: int) -> str:
-    """What was read, and how often."""
+    """Names the snapshot and the number of runs."""
     return (
         f"{num_events(memdiag):,} trace entries, {snapshot.stat().st_size / MB:.0f} MB; {runs} runs each, whole "
         "processes, in turns"

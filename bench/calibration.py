@@ -2,9 +2,9 @@
 
     python bench/calibration.py FILE_OR_FOLDER … [--oracle DIR --runs 60 --seed 5] > reports/calibration.md
 
-A folder stands for all snapshots in it. With ``--oracle`` (a folder of the real CUDA allocator on a stand-in device, as
-for bench/real_allocator.py) random programs are recorded, whole and cut at the front as a ring that has wrapped would
-be, and calibrated too.
+A folder means all snapshots in it. With ``--oracle`` (a folder with the real CUDA allocator on a simulated device, as
+for bench/real_allocator.py), random programs are recorded and calibrated too: once whole, and once without their first
+events, which a full ring buffer would have dropped.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> None:
-    """Records what is asked for, and writes the report."""
+    """Records the chosen programs, and writes the report."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--python", required=True)
     parser.add_argument("--only", default="", help="programs whose name contains this; the others are kept")

@@ -4,9 +4,9 @@
     torch for CUDA
 
 A small GPT (bench/programs/nano_gpt.py) is recorded on devices with too little memory, so that it fails in its first
-steps. Of every recording the report lists the claims of tune, simulate and analyze, and the result of ``memdiag try``.
-The same settings are also predicted from a recording of the whole run, made on a device with more memory. Last, the
-smallest card that simulate predicts is tried, and a card that is 2 MiB smaller.
+steps. The report lists the claims of tune, simulate and analyze for every recording, and the result of
+``memdiag try``. The same settings are also predicted from a recording of the whole run, made on a
+device with more memory. Last, the smallest card that simulate predicts is tried, and a card that is 2 MiB smaller.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     python bench/fleet.py ranks
 
 The same files are read by two processes of this machine, by a Ray cluster of two nodes (both here), with processes
-killed on the way, and by a command that is interrupted and begun again; the reports are compared byte for byte. Time is
-told as processor seconds too, which a busy machine changes less. Memory is the highest resident set of the command and
-of the largest of its processes, as /proc has it.
+killed during the run, and by a command that is interrupted and started again; the reports are compared byte for byte.
+Times are also given as processor seconds, because a busy machine changes them less. Memory is the highest resident set
+of the command and of the largest of its processes, from /proc.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def run(
 
 
 def kill_workers(store: Path, at: list[int], victims: Callable[[int], list[int]]) -> Callable[[int, Run], None]:
-    """Returns what kills a process each time that so many results are there."""
+    """Returns a function that kills a process each time the number of results reaches the next value of ``at``."""
     left = list(at)
 
     def look(pid: int, found: Run) -> None:
@@ -141,7 +141,7 @@ def large_children(pid: int) -> list[int]:
 
 
 def interrupt(store: Path, at: int) -> Callable[[int, Run], None]:
-    """Returns what presses Ctrl-C once so many results are there."""
+    """Returns a function that sends SIGINT when ``at`` results have been written."""
     done = [False]
 
     def look(pid: int, found: Run) -> None:
@@ -171,7 +171,7 @@ def cluster() -> Iterator[str]:
 
 
 def ray_workers(_: int) -> list[int]:
-    """Processes of the cluster's nodes that read files: what the processes that this one has started have started."""
+    """Returns the processes that read files on the cluster's nodes: the grandchildren of this process."""
     found = []
     for pid in [inner for outer in children_of(os.getpid()) for inner in children_of(outer)]:
         with contextlib.suppress(OSError):
@@ -187,7 +187,7 @@ def evenly(folder: Path, most: int) -> list[str]:
 
 
 def measure_all(args: argparse.Namespace, scratch: Path) -> tuple[list[Run], list[tuple[str, bool]]]:
-    """Runs everything; returns the runs, and what was compared with whether it is the same."""
+    """Runs everything; returns the runs, and each comparison of reports with True if they are the same."""
     base = [str(args.memdiag), "fleet", "--json", "--workers", str(WORKERS)]
     sizes = [int(size) for size in args.sizes.split(",")]
     # compiled code is built once per installation

@@ -2,12 +2,12 @@
 
     python bench/fleet_files.py ranks --ranks 1024 --base examples/gpt-train.pickle --seed 1
 
-What the recorded program asked for is replayed by the model of the allocator with other sizes, and what comes of that
-is written as a snapshot (as ``memdiag simulate --out`` does). Of the ranks
+The allocator model replays the recorded requests with other sizes, and the result is written as a snapshot (as
+``memdiag simulate --out`` does). Of the ranks
 
 * the first and the last eighth hold 25 % and 10 % more parameters, gradients and optimizer state (as with an embedding
   or a head);
-* every one has inputs and activations of a size of its own, within 2 %;
+* the sizes of inputs and activations differ by up to 2 % from rank to rank;
 * one in 97 has data that is 30 % longer;
 * each ends somewhere in the last tenth of the recording.
 

@@ -4,9 +4,9 @@
 
     python bench/gpu_check.py --python VENV/bin/python [--device cuda:h200] [--only lstm]
 
-Needs a GPU, a driver and a CUDA build of torch in VENV (transformers for one of the scripts). Without a GPU it says so
-and ends with 2: nothing is compared then. The phantom is the profile of the card that was found, with its memory and
-multiprocessors as the driver gives them, so that only what the stand-in makes of it differs. Writes
+Needs a GPU, a driver and a CUDA build of torch in VENV (transformers for one of the scripts). Without a GPU it says so,
+compares nothing and ends with 2. The simulated device uses the profile of the card that was found, with the memory and
+multiprocessors that the driver reports, so only the simulation itself can cause a difference. Writes
 reports/gpu-check.md.
 """
 
@@ -56,7 +56,7 @@ f"{p.major}.{p.minor}"}))
 
 @dataclass(frozen=True)
 class Recording:
-    """What one run asked of the allocator.
+    """The allocator's events in one run.
 
     Attributes:
         sizes: Of each allocation and each free, in order; frees are negative.
@@ -70,7 +70,7 @@ class Recording:
 
 
 def card(python: str) -> dict[str, Any] | None:
-    """What the driver says of the GPU; None: there is none that torch can use."""
+    """Returns the GPU's properties from the driver, or None without a GPU that torch can use."""
     done = subprocess.run([python, "-c", _QUESTION], capture_output=True, text=True, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else None
 

@@ -9,8 +9,8 @@ megatron-core. Four things are done, and written to reports/lifecycle-real.md:
 and some through torch_npu; 2. so do the recorded requests, frees and hooks, through torch_npu, with the hooks of each
 generation; recordings on a device that is larger
    than the card once more on one of the card's size, where they run out of memory;
-3. some of the trainings run again with the allocator plugged in and its hooks in place, and are held against what the
-recordings predict;
+3. some of the trainings run again with this allocator and its hooks, and are compared with the predictions from the
+recordings;
 4. the allocator is broken on purpose, one rule at a time, and the random programs must show it.
 """
 
@@ -210,7 +210,7 @@ def traces_table(args: argparse.Namespace, library: Path, folder: Path) -> list[
 
 
 def trainings_table(args: argparse.Namespace, library: Path, folder: Path) -> list[str]:
-    """Runs trainings with the allocator plugged in, and holds them against what their recordings predict."""
+    """Runs trainings with the real allocator, and compares them with the predictions from their recordings."""
     lines = [
         (
             "| training | hooks | requests | edges of windows | same place | same lifetime | level | reserved | peak | "
@@ -254,8 +254,8 @@ def _train(
 
 
 def _against(subject: Subject, policy: str, log: np.ndarray, left: int) -> str:
-    """Returns cells: what a training did, and how much of it the recording predicts."""
-    replay = simulated(subject, policy, left + int(log["reserved"][-1]))  # without what the driver and HCCL hold
+    """Returns the cells of a row: the peaks of a training, and the share of its events that the recording predicts."""
+    replay = simulated(subject, policy, left + int(log["reserved"][-1]))  # without the memory of the driver and HCCL
     calls = plugged.Calls.of(subject.workload, subject.hooks[policy])  # type: ignore[arg-type]
     asked = log[log["call"] == plugged.MALLOC]
     number = calls.number[calls.rows[:, 0] == plugged.MALLOC][: len(asked)]
@@ -323,7 +323,7 @@ def main(words: Sequence[str] | None = None) -> None:
             "broken": broken_table(folder, args.broken),
         }
     text = REPORT.read_text()
-    for name, lines in tables.items():  # each stands between its two comments; what is written around them stays
+    for name, lines in tables.items():  # each table is between its two comments; the text around it is kept
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
         before, _, rest = text.partition(begin)
         text = before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2]

@@ -3,8 +3,8 @@
     python bench/offload.py --python VENV/bin/python [--times TRACE…]
 
 The Python is one with a CUDA build of torch and torchvision; no card is needed. The length of a step is given, not
-measured. --times: how long plans for these traces take, beside replays of the same traces; without --python only that
-part of the report is made anew.
+measured. --times compares the time of planning with that of replaying the same traces; without --python, only this
+part of the report is written again.
 """
 
 from __future__ import annotations

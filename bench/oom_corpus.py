@@ -2,8 +2,8 @@
 
     python bench/oom_corpus.py [CORPUS.jsonl] [--report reports/oom-corpus.md]
 
-A corpus has a message a line, as tests/oom/corpus.py describes; without one, the large collection beside the repository
-is taken. The report names messages, but holds none of their text.
+A corpus has one message per line, as tests/oom/corpus.py describes. Without an argument, the large collection next to
+the repository is used. The report names messages, but holds none of their text.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def report(rows: list[Score], texts: dict[str, str]) -> list[str]:
 
 
 def _why(row: Score, text: str) -> list[str]:
-    """Returns what was expected of a message, what came, and the reasons it was decided on."""
+    """Returns the expected and the actual reading of a message, and the reasons of its classification."""
     lines = [f"* `{name}`: expected {expected}, read {got}." for name, (expected, got) in sorted(row.wrong.items())]
     if not row.strict:
         accepted = f" (accepted: {', '.join(row.accepted)})" if row.accepted else ""

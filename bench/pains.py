@@ -4,9 +4,8 @@
 
 VENV has a CUDA build of torch (for an NPU: torch_npu and its torch). Each program of bench/programs/pains.py is
 recorded three times on a
-phantom device: with too little memory for it, where the report is what somebody in trouble would read; with plenty,
-which is what predictions are made from; and with too little again, but mended. Kernels do nothing there; what the
-allocator does is real.
+simulated device: with too little memory, for the report that a user would read; with enough memory, for the
+predictions; and corrected, with too little memory again. Kernels do nothing on this device, but the allocator is real.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ PAINS = (
 
 @dataclass
 class Row:
-    """What came of it: what memdiag said, what it predicted, and what the mended program did."""
+    """The results of one program: memdiag's finding and prediction, and the peaks of the corrected program."""
 
     pain: Pain
     verdict: str = ""
@@ -85,7 +84,7 @@ class Row:
 
     @property
     def place(self) -> int:
-        """Where the expected finding stands among the remedies, from 1; 0: nowhere."""
+        """Position of the expected finding among the remedies, from 1; 0 if it is missing."""
         return self.findings.index(self.pain.code) + 1 if self.pain.code in self.findings else 0
 
 
@@ -142,7 +141,7 @@ def study(pain: Pain, python: str, device: str) -> Row:
 
 
 def predicted(pain: Pain, trace: Trace) -> dict[str, int]:
-    """What the report says the peak would be, by the curve that it is about."""
+    """Returns the peaks that the report predicts, by the curve that they belong to."""
     report = build_report(trace)
     if pain.setting:
         told = [result.peak_reserved_bytes for result in report.what_if if result.change.endswith(f"={pain.setting}")]
@@ -198,7 +197,7 @@ def table(rows: list[Row], device: str, versions: str) -> str:
 
 
 def main() -> None:
-    """Runs what is asked for and writes the table."""
+    """Runs the chosen programs and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", required=True, help="the interpreter of an environment with torch for the device")
     parser.add_argument("--device", default="cuda:h100-80g")

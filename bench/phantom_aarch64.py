@@ -1,11 +1,12 @@
-"""Compiles the stand-ins for aarch64 and trains there under an emulator (section of reports/phantom-versions.md).
+"""Compiles the simulated runtimes for aarch64, and trains with them under an emulator.
 
     python bench/phantom_aarch64.py --cuda VENV/bin/python --npu PACKAGES --emulated PYTHON --native VENV/bin/python
 
-Needs g++ for aarch64 (Debian: g++-aarch64-linux-gnu). VENV has a CUDA build of torch: which functions it asks for is
-read from it. PACKAGES is a folder with torch_npu for aarch64 (pip install --target, --platform manylinux_2_28_aarch64).
-PYTHON is a script that starts a Python of that processor with torch and torch_npu under qemu-aarch64; the same training
-runs on the native one, with the same versions. What is left out stays as it was.
+Writes a section of reports/phantom-versions.md. Needs g++ for aarch64 (Debian: g++-aarch64-linux-gnu). VENV has a CUDA
+build of torch, from which the needed functions are read. PACKAGES is a folder with torch_npu for aarch64 (pip install
+--target, --platform manylinux_2_28_aarch64). PYTHON is a script that starts a Python of that processor with torch and
+torch_npu under qemu-aarch64; the same training runs on the native one, with the same versions. Rows of options that are
+not given are kept.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ def compiler_of(name: str) -> Compiler:
 
 
 def of_aarch64(folder: Path) -> str:
-    """How many libraries are there, and that all are of that processor."""
+    """Returns the number of libraries in a folder, after a check that all are for aarch64."""
     libraries = [path for path in folder.glob("*.so*") if not path.is_symlink()]
     others = [path.name for path in libraries if int.from_bytes(path.read_bytes()[18:20], "little") != MACHINE]
     return f"{len(libraries)} libraries" + (f", not of aarch64: {', '.join(others)}" if others else "")
 
 
 def cuda(python: str) -> list[str]:
-    """Compiles the CUDA stand-in for the torch of a Python."""
+    """Compiles the simulated CUDA runtime for the torch of a Python."""
     installed, compiler = installed_for([python], os.environ), compiler_of("g++")
     torch = standin.Torch(Path(installed.folder_of("torch")), installed.version_of("torch"))
     with tempfile.TemporaryDirectory() as scratch:
@@ -65,7 +66,7 @@ def cuda(python: str) -> list[str]:
 
 
 def npu(packages: Path) -> list[str]:
-    """Compiles the Ascend stand-in for a torch_npu that was made for aarch64."""
+    """Compiles the simulated Ascend runtime for a torch_npu that was built for aarch64."""
     compiler = compiler_of("gcc")
     libraries = sorted(
         path for path in (packages / "torch_npu").rglob("*.so") if path.parent.name in {"lib", "torch_npu"}
@@ -80,7 +81,7 @@ def npu(packages: Path) -> list[str]:
 def record(
     python: str, device: str, words: Sequence[str], options: Sequence[str], folder: Path, **more: str
 ) -> list[tuple[str, int]]:
-    """Records a training; returns what the allocator did and how large each was."""
+    """Records a training; returns the allocator's events, each with its size in bytes."""
     command = [
         sys.executable,
         "-m",
@@ -133,7 +134,7 @@ def first_other(one: Sequence[object], other: Sequence[object]) -> int:
 
 
 def main() -> None:
-    """Does what is asked for, and writes it; rows of others stay."""
+    """Runs the chosen measurements and writes their rows; other rows are kept."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cuda", nargs="*", default=[])
     parser.add_argument("--npu", type=Path)

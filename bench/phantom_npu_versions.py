@@ -69,7 +69,7 @@ def tests_of(python: str) -> str:
 
 
 def record(python: str, device: str, words: Sequence[str], folder: Path) -> tuple[str, list[tuple[object, ...]]]:
-    """Records the training on a device; returns what it said and the allocator's entries."""
+    """Records the training on a device; returns its output and the allocator's events."""
     command = [
         sys.executable,
         "-m",
@@ -126,7 +126,7 @@ def _order(version: str) -> list[int]:
 
 
 def main() -> None:
-    """Measures what is asked for, and writes its rows among those that are there."""
+    """Runs the chosen measurements, and adds or replaces their rows in the report."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("python", nargs="+")
     parser.add_argument("--only", default="", help="recorded programs whose name holds this")

@@ -7,9 +7,9 @@ VENV has a CUDA build of torch (for an NPU: torch_npu and its torch) and the pac
 here. The programs are written for CUDA; on an NPU torch_npu's transfer_to_npu runs them, and the table is in
 reports/phantom-programs-npu.md.
 
-Each program is recorded with ``memdiag record``. In the table: the peaks of the device it ran on, the seconds of the
-whole process, and how many of the runs asked the allocator for the same, in the same order, at the same addresses. What
-cannot be imitated shows the first line of what it said.
+Each program is recorded with ``memdiag record``. The table has the peaks of its device, the seconds of the whole
+process, and the number of runs with the same requests in the same order at the same addresses. For a program that
+cannot run on a simulated device, the table has the first line of its error.
 """
 
 from __future__ import annotations
@@ -252,13 +252,13 @@ def limit() -> None:
 
 
 def cpu_seconds() -> float:
-    """What all that was started so far has used of a processor."""
+    """Returns the processor seconds of all processes that have been started so far."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def entries(recording: Path) -> list[tuple[object, ...]]:
-    """What the allocator did in a recording of ours, in order."""
+    """Returns the allocator's events of a memdiag recording, in order."""
     with recording.open("rb") as file:
         traces = pickle.load(file)["device_traces"]  # written a moment ago, by memdiag
     return [(entry["action"], entry["size"], entry["addr"], entry.get("stream")) for trace in traces for entry in trace]
@@ -339,7 +339,7 @@ def versions(python: str) -> str:
 
 
 def main() -> None:
-    """Runs what is asked for and writes the report."""
+    """Runs the chosen programs and writes the report."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--python", required=True)
     parser.add_argument("--device", default="cuda:h100-80g")

@@ -58,7 +58,7 @@ def rows_of(python: str, settings: int) -> str:
 
 
 def programs_of(python: str) -> str:
-    """How many programs did as they should, as rank 517 of 1,024; the names of the others, with what they said."""
+    """Returns how many programs ran correctly as rank 517 of 1,024, and the names and errors of the others."""
     environment = launch.environment_for(choose(DEVICE), [python], as_rank=517, world=1024)
     command = [python, str(TESTS / "programs" / "several_cuda.py"), *PROGRAMS]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -73,13 +73,13 @@ def why(said: Sequence[str]) -> str:
         (line for line in said if line.startswith("memdiag: the phantom device cannot")),
         said[-1] if said else "nothing was said",
     )
-    return re.sub(r" \(/[^)]*\)", "", found)  # where it lies on this machine
+    return re.sub(r" \(/[^)]*\)", "", found)  # paths of this machine
 
 
 def record(
     python: str, device: str, words: Sequence[str], folder: Path, **more: str
 ) -> tuple[str, list[tuple[object, ...]]]:
-    """Records the training on a device; returns what it said and the allocator's entries."""
+    """Records the training on a device; returns its output and the allocator's events."""
     command = [
         sys.executable,
         "-m",
@@ -138,7 +138,7 @@ def measure(python: str, settings: int) -> list[str]:
 
 
 def write(row: Sequence[str]) -> None:
-    """Puts a row among those that are there."""
+    """Adds a row to the report, or replaces the one of the same version."""
     before, _, rest = REPORT.read_text(encoding="utf-8").partition(BEGIN)
     kept, _, after = rest.partition(END)
     lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in kept.strip().splitlines()[2:]]
@@ -150,7 +150,7 @@ def write(row: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Measures what is asked for, and writes its rows."""
+    """Runs the chosen measurements and writes their rows."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("python", nargs="+")
     parser.add_argument("--settings", type=int, default=1, help="so many of the ten settings of each recorded program")

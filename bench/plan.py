@@ -31,7 +31,7 @@ CAPACITY = re.compile(r"\.(\d+)\.csv$")
 
 
 def planned(path: Path, seconds: float, capacity: int | None, seed: int) -> dict[str, Any]:
-    """Runs the command once, checks the offsets that it wrote, and returns what it said."""
+    """Runs the command once, checks the offsets that it wrote, and returns its JSON output."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "offsets.csv"
         options = ["--capacity", str(capacity)] if capacity else []

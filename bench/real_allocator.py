@@ -1,8 +1,8 @@
 """Compares memdiag's curves with the real allocator's own counters, after every call of random programs.
 
-The programs run on PyTorch's real CUDACachingAllocator on a stand-in device (a folder made by the project's oracle:
-``src/gen.py``, ``src/oracle.py``, ``venv``). Each recording is read three times: whole, and cut at the front at two
-places, as a ring buffer that has wrapped would be; then what was there before has to be worked out backwards.
+The programs run on PyTorch's real CUDACachingAllocator on a simulated device (a folder made by the project's oracle:
+``src/gen.py``, ``src/oracle.py``, ``venv``). Each recording is read three times: whole, and twice without its first
+events, as a full ring buffer drops them. The earlier state must then be computed backwards from the later events.
 
     python bench/real_allocator.py --oracle DIR [--runs 30] [--seed 1]
 """
@@ -46,7 +46,7 @@ CURVES = ("reserved", "allocated", "active")
 
 @dataclass
 class Tally:
-    """What was compared, and what differed, for whole or for cut recordings."""
+    """Counts of compared and of different recordings, for whole or for shortened ones."""
 
     traces: int = 0
     rows: int = 0

@@ -4,9 +4,9 @@
     # what starts a Python whose torch has such a device python bench/record.py --device npu --command "run.sh PYTHON"
     python bench/record.py --device npu --phantom npu:910b-64g --python PYTHON       # on memdiag's own phantom device
 
-A stand-in device, on which kernels cost nothing, is the worst case: all that is left of a step is the work of the host,
-which the recorder adds to. What counts is CPU time of the process: the mean step of each run (on the CPU the recorder
-takes its events over every few steps), and the median over the runs.
+A simulated device, on which kernels cost nothing, is the worst case: a step consists of host work only, and the
+recorder adds to it. The report compares the CPU time of the process: the mean step of each run (on the CPU, the
+recorder copies its events every few steps), and the median over the runs.
 """
 
 from __future__ import annotations

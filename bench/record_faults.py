@@ -3,9 +3,9 @@
     python bench/record_faults.py --python PYTHON [--runs 100] [--seed 1] [--output reports/record-faults]
 
 PYTHON is one whose torch trains on the CPU. A file is written after every step (``--every 1``), and the training does
-nothing but short steps, so that most of its time goes into writing: a kill (SIGKILL, to the whole process group) lands
-within a file more often than not. Afterwards every rank<k>.pkl must load with ``memdiag.load``, every JSON beside it
-must parse, and what was being written must still have a name of its own (.part).
+nothing but short steps, so that most of its time goes into writing: a kill (SIGKILL, to the whole process group)
+usually interrupts the writing of a file. Afterwards, ``memdiag.load`` must read every rank<k>.pkl, every JSON file must
+parse, and an unfinished file must still have its temporary name (.part).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def kill_one(python: str, folder: Path, after: float) -> Left:
-    """Records the training, kills it so many seconds after it is ready, and looks at what is left."""
+    """Records the training, kills it ``after`` seconds after its first step, and checks the remaining files."""
     program = folder / "train.py"
     program.write_text(PROGRAM)
     command = [sys.executable, "-m", "memdiag", "record", "-q", "--every", "1", "-o", "run", "--", python, str(program)]

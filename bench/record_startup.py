@@ -3,8 +3,8 @@
     python bench/record_startup.py [--python PATH]
 
 ``python -c pass`` with and without the recorder's bootstrap on PYTHONPATH, in turns: every tool, hook and helper below
-a recorded command pays this. Beside it, the fake torch of the tests, for what it costs to load the recorder itself; and
-``memdiag record -q -- true`` against ``true``, paid once a run.
+a recorded command pays this. Two more comparisons follow: the fake torch of the tests, for the cost of loading the
+recorder itself, and ``memdiag record -q -- true`` with ``true``, for the cost of each run.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python bench/replay.py --real DIR TRACE… [--conf ''] [--rounds 7] [--before CHECKOUT]
 
-DIR: a folder with ``bin/oracle_native``, PyTorch's CUDACachingAllocator on a stand-in device whose driver does next to
+DIR: a folder with ``bin/oracle_native``, PyTorch's CUDACachingAllocator on a simulated device whose driver does almost
 nothing (see tests/allocator/real_cuda.py). TRACE: .npz files of plain events, or recordings. Both sides get the
 allocations, frees and calls of empty_cache of a trace, and nothing else. ``replay()`` is timed whole: rounding, the
-engine, the columns of results; imports and compiling are not in it, and are stated apart. CHECKOUT: another checkout of
+engine, the columns of results; the times of imports and compiling are listed separately. CHECKOUT: another checkout of
 memdiag, whose replays are timed in the same rounds; starts and ``memdiag tune`` are then not timed.
 """
 
@@ -197,7 +197,7 @@ Over all rows, the time is {whole:.2f} times that of the other checkout.
 
 
 def starts(runs: int) -> tuple[float, list[Contender]]:
-    """Seconds of the very first replay, compiling, and what later processes take beside bare imports."""
+    """Returns the seconds of the first replay, with compiling, and the times of later processes and bare imports."""
     code = (
         "import numpy as np; from memdiag.allocator.replay import replay; from memdiag.allocator.workload import "
         "Workload; z = np.zeros(1, np.int64); replay(Workload(op=np.ones(1, np.int8), tensor=z.astype('int32'), size=z "

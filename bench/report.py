@@ -1,11 +1,11 @@
-"""Times the HTML report of a large trace: building it beside ``memdiag analyze``, and opening it in a browser.
+"""Times the HTML report of a large trace: building it, compared with ``memdiag analyze``, and opening it in a browser.
 
     python bench/report.py TRACE
 
 TRACE: any large one. The committed report used a recording on a phantom H100 of examples/train_gpt.py with 24 layers,
 width 1024, 16 heads, batch 4 and 200 steps (1,549,721 events, 170 MB). The browser is the system's Chromium, without a
-window, driven by playwright. Its memory is the proportional share (PSS) of all its processes with the page open and
-everything on it drawn, less what the browser takes with an empty page.
+window, driven by playwright. The page's memory is the proportional set size (PSS) of all browser processes with the
+page fully drawn, minus that of the browser with an empty page.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def opened(path: Path) -> dict[str, Any]:
-    """Opens the page as a person would, and returns what that took."""
+    """Opens the page and scrolls through it; returns times and memory."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         raise SystemExit("error: no Chromium was found\nhint: apt-get install chromium")
@@ -69,7 +69,7 @@ def opened(path: Path) -> dict[str, Any]:
         answered(page, "ArrowLeft")  # the frame in which the timeline appears
         ready = time.perf_counter() - begin
         clicks = [answered(page, "ArrowLeft") for _ in range(10)]
-        for step in range(40):  # what is drawn when it is scrolled to
+        for step in range(40):  # some parts are drawn when they become visible
             page.evaluate(f"window.scrollTo(0, {step} * 400)")
             page.wait_for_timeout(50)
         full = memory_of(program)

@@ -19,7 +19,7 @@ def text(length: int) -> str:
 
 
 def characters(folder: Path) -> None:
-    """What nanoGPT's data/shakespeare_char/prepare.py writes: numbers of characters in two files."""
+    """Writes the files of nanoGPT's data/shakespeare_char/prepare.py: numbers of characters, in two files."""
     place = folder / "data" / "shakespeare_char"
     numbers = np.random.default_rng(0).integers(0, len(LETTERS), 200_000, dtype=np.uint16)
     numbers[:-20_000].tofile(place / "train.bin")

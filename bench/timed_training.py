@@ -3,8 +3,8 @@
     timed_training.py DEVICE LAYERS WIDTH LENGTH STEPS      # BARE=1: with PyTorch's own history, as a user would start
     it
 
-CPU time of the process, not wall time: what the recorder adds is work of this process, and the machine may be busy with
-others.
+Times are CPU time of the process, not wall time: the recorder adds work to this process, and other processes may keep
+the machine busy.
 """
 
 import json
@@ -58,7 +58,7 @@ def main():
         optimizer.zero_grad()
         seconds.append(time.process_time() - begin)
     print(json.dumps(seconds))
-    time.sleep(0.3)  # on a stand-in device a process that ends while autograd's thread is still at work aborts
+    time.sleep(0.3)  # on a simulated device, a process aborts if it ends while autograd's thread still works
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def engine(device, keep):
 
 
 def train_step(model, optimizer, device):
-    """Trains one step, with the memory that the trainer needs beside its model."""
+    """Trains one step, with the memory that the trainer needs in addition to its model."""
     state = buffer(STATE, device)
     activations = buffer(ACTIVATIONS, device)
     model(torch.ones(64, 1024, device=device)).sum().backward()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch.distributed.pipelining
 
-warnings.filterwarnings("ignore", message=r"\s*\*+\s*The torch.Tensor.cuda")  # the list of what it replaces
+warnings.filterwarnings("ignore", message=r"\s*\*+\s*The torch.Tensor.cuda")  # it lists the functions that it replaces
 os.environ.setdefault("TORCH_NPU_DEVICE_CAPABILITY", "8.0")
 import torch_npu  # noqa: F401
 from torch_npu.contrib import transfer_to_npu  # noqa: F401

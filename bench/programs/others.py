@@ -29,7 +29,7 @@ def trainer():
 
 
 def loop():
-    """Trains a BERT for classification with a loop of its own, and evaluates it."""
+    """Trains a BERT for classification in a hand-written loop, and evaluates it."""
     from transformers import BertConfig, BertForSequenceClassification, get_linear_schedule_with_warmup
 
     model = BertForSequenceClassification(BertConfig(num_labels=3)).to(DEVICE)

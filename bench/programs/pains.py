@@ -215,7 +215,7 @@ def key_values():
 
 
 def graphs():
-    """A CUDA graph for each size of batch, each with a pool of its own."""
+    """A CUDA graph with a separate pool for each size of batch."""
     with torch.no_grad():
         layers = [layer for _ in range(6) for layer in (nn.Linear(4096, 16384), nn.GELU(), nn.Linear(16384, 4096))]
         net, pool, captured = nn.Sequential(*layers).to(DEVICE, torch.bfloat16), None, []

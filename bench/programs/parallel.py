@@ -69,7 +69,7 @@ def pipeline():
 
     rank, size = dist.get_rank(), dist.get_world_size()
     part = stack(2)
-    # without these two each stage waits for the one before, which here does not exist, to say what it sends
+    # without these two, each stage waits for the shapes of its predecessor, which does not run here
     sample = torch.randn(4, 64, WIDTH, device="cuda", requires_grad=True)
     stage = PipelineStage(part, rank, size, torch.device("cuda"), input_args=(sample,), output_args=(sample,))
     schedule = Schedule1F1B(stage, n_microbatches=8, loss_fn=lambda out, _: out.square().mean())

@@ -1,6 +1,6 @@
 """Runs torchtitan's own trainer for three steps: torchtitan_own.py MODEL [--option value …], for example llama3.
 
-The tokenizer and the text are made here, since nothing is downloaded: the trainer reads both from the current folder.
+This program writes a tokenizer and a text instead of downloading them. The trainer reads both from the current folder.
 """
 
 import json

@@ -2,10 +2,9 @@
 
 Needs matplotlib, and says so without it.
 
-One figure a device: how far the smallest card of each policy lies above what live tensors need at the peak. One of
-other people's
-snapshots: what each policy saves of the smallest card. Colours are those of Okabe and Ito, and every policy has a mark
-of its own.
+One figure per device shows the smallest card of each policy, relative to the live tensors at the peak. One figure of
+other people's snapshots shows the saving of each policy on the smallest card. The colours are those of Okabe and Ito,
+and each policy has another marker.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def draw_device(rows: list[dict], file: Path) -> None:
 
 
 def draw_strangers(rows: list[dict], file: Path) -> None:
-    """All snapshots of a policy in order: what it saves of the smallest card."""
+    """Draws the saving of each policy on the smallest card, for all snapshots in order of the saving."""
     figure, axes = plt.subplots(figsize=(9, 4))
     drawn = {}
     for title, (colour, mark) in LOOKS.items():

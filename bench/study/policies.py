@@ -6,8 +6,8 @@
 FOLDER is what record.py left. Every recording that ran to its end is replayed, whole, on the card of the study: with
 the room that PyTorch had there, which is 61.22 GiB without the buffers of the collective library. Those made on a
 larger device are replayed on the same card. --snapshots: a folder of other people's snapshots, replayed on the memory
-that they were recorded with. What is not asked for stays as the last report has it, the words above the first table
-too: they are written by hand. Figures are drawn by PYTHON, which has matplotlib.
+that they were recorded with. Parts that are not chosen are kept from the last report, and so is the text above the
+first table, which is written by hand. Figures are drawn by PYTHON, which has matplotlib.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _run(words: list[str]) -> tuple[dict[str, Any] | None, str]:
 
 
 def brief(said: dict[str, Any], titles: dict[str, str]) -> dict[str, Result]:
-    """What the report needs of a simulation, by column."""
+    """Returns the results of a simulation that the report shows, by column."""
     found = {}
     for title, policy in titles.items():
         result = said["results"].get(policy)

@@ -14,8 +14,8 @@ to know what another allocator would make of the whole of it.
 
 How the configurations are read: those of 8 devices are TP 8. Those of 16 say TP 8, PP 1, DP 1, which is 8: they are
 read as TP 8, DP 2, with the global batch divided among both. Those of 70B are TP 8, PP 4; a global batch of 1,024 is
-512 micro-batches a step, of which 8 are recorded (2 PP), since the peaks of all later ones are alike: 16 and 32 stand
-beside them.
+512 micro-batches a step, of which 8 are recorded (2 PP), since the peaks of all later ones are alike. Recordings of 16
+and 32 show this.
 
 The conventions fuse the norms and recompute nothing, so their base needs less memory than many real trainings did.
 RMSNorm that is not fused keeps four copies of its input in float32, and layers were recomputed to make room for them.
@@ -101,7 +101,7 @@ class Job:
 
     @property
     def variant(self) -> str:
-        """What is not as the study has it; "": nothing."""
+        """The deviations from the study's configuration, "" without any."""
         parts = [
             "norms not fused" * self.plain_norms,
             "sequence parallel" * self.sequence_parallel,
@@ -181,7 +181,7 @@ def jobs() -> Iterator[Job]:
 
 
 def variants(job: Job) -> Iterator[list[Job]]:
-    """What a configuration that does not fit is tried with instead: of each list as many as it takes until one fits."""
+    """Yields lists of smaller configurations for one that does not fit; each list is tried until one of it fits."""
     yield [replace(job, recompute=recompute) for recompute in RECOMPUTE[RECOMPUTE.index(job.recompute) + 1 :]]
     yield [replace(job, recompute=recompute, sequence_parallel=True) for recompute in RECOMPUTE]
     yield [replace(job, room=ROOM)]
@@ -239,14 +239,14 @@ def busy_seconds() -> float:
 
 
 def read_back(folder: Path) -> list[Recorded]:
-    """What earlier runs recorded in a folder, in the order of the table."""
+    """Returns the recordings of earlier runs in a folder, in the order of the table."""
     index = folder / "index.json"
     found = json.loads(index.read_text())["rows"] if index.exists() else []
     return [Recorded(**{**row, "job": Job(**row["job"])}) for row in found]
 
 
 def place(row: Recorded) -> tuple[int, bool, bool, bool, int]:
-    """Where a row stands in the table."""
+    """Returns the sort key of a row."""
     order = [job.configuration for job in jobs()]
     job = row.job
     return (
@@ -292,7 +292,7 @@ def as_markdown(rows: list[Recorded], device: str, versions: str) -> str:
 
 
 def write_report(root: Path) -> None:
-    """Writes what the folder holds of all devices."""
+    """Writes the report from the recordings of all devices in the folder."""
     parts = []
     for index in sorted(root.glob("*/index.json"), reverse=True):
         told = json.loads(index.read_text())

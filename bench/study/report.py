@@ -70,7 +70,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 2) ->
 
 
 def summary(rows: Sequence[Row], titles: Sequence[str]) -> list[str]:
-    """What each policy comes to over all recordings of a device."""
+    """Returns the rows of a summary: each policy over all recordings of a device."""
     lines = []
     for title in titles:
         known = [(row, row["results"][title]) for row in rows if title in row["results"]]
@@ -130,12 +130,12 @@ def smallest(result: Row, row: Row) -> str:
 
 
 def reserved(result: Row, _: Row) -> str:
-    """What is reserved on the card of the study."""
+    """Returns the reserved peak on the study's card."""
     return "OOM" if result["ooms"] else gib(result["reserved"]) + " r" * bool(result["retries"])
 
 
 def both(result: Row, row: Row) -> str:
-    """What a policy saves against caching: of the smallest card, and of the peak on the card of the study."""
+    """Returns a policy's saving over caching: on the smallest card, and of the peak on the study's card."""
     before = row["results"]["caching"]
     is_out = bool(before["ooms"] or result["ooms"])
     peak = "OOM" if is_out else gib(before["reserved"] - result["reserved"])
@@ -143,7 +143,7 @@ def both(result: Row, row: Row) -> str:
 
 
 def is_plain(row: Row) -> bool:
-    """Whether it is one of the nine under the conventions of the study, on whatever device."""
+    """True for the study's nine configurations with its own conventions, on any device."""
     return bool(row["is_of_the_nine"]) and (not row["variant"] or row["variant"].startswith("on "))
 
 
@@ -189,7 +189,7 @@ def device_part(device: str, rows: Sequence[Row]) -> list[str]:
 
 
 def strangers_part(rows: Sequence[Row]) -> list[str]:
-    """What the policies would have made of other people's runs."""
+    """Returns the part on other people's runs, replayed with each policy."""
     known = [row for row in rows if "caching" in row["results"]]
     exact = sum(row["exact"] == 1 for row in known)
     lines = [
@@ -224,7 +224,7 @@ def strangers_part(rows: Sequence[Row]) -> list[str]:
 
 
 def shares_of(rows: Iterable[Row], title: str, what: str) -> list[float]:
-    """What a policy saves against the recorded settings, as shares, of the snapshots of which it has the figure."""
+    """Returns a policy's savings over the recorded settings, as fractions, for the snapshots with this figure."""
     shares = []
     for row in rows:
         if row["exact"] != 1:
@@ -245,7 +245,7 @@ def minus(before: int | None, after: int | None) -> int | None:
 
 
 def write_report(data: dict[str, list[Row]]) -> None:
-    """Writes the report and, beside it, the rows that it was made from."""
+    """Writes the report, and a JSON file with its rows next to it."""
     head = REPORT.read_text(encoding="utf-8").partition(MARK)[0] if REPORT.exists() else "# The lifecycle study\n\n"
     lines = [MARK, ""]
     for device in dict.fromkeys(row["device"] for row in data["study"]):

@@ -51,7 +51,7 @@ print(json.dumps({name: list(each.shape) for name, each in model.state_dict().it
 
 
 def make_model(name: str, folder: Path, python: str) -> None:
-    """Writes config.json and model.safetensors into ``folder / name``, unless they are there."""
+    """Writes config.json and model.safetensors into ``folder / name``, unless they exist."""
     place = folder / name
     weights = place / "model.safetensors"
     if weights.exists():

@@ -3,9 +3,9 @@
     python bench/truth/run.py --work FOLDER                    # every family; those that are done are kept
     python bench/truth/run.py --work FOLDER attention --again  # one family, made anew
 
-families.toml lists the figures and programs. FOLDER takes one Python environment for each [environment] (made with
-pip), the repositories of others at their commits (made with git; a folder OWNER+NAME that is there is taken as it is),
-models' configurations, and logs. Each row is run twice; a row whose runs differ is marked. Nothing is fitted. Time and
+families.toml lists the figures and programs. FOLDER receives one Python environment for each [environment] (made with
+pip), public repositories at their commits (made with git; an existing folder OWNER+NAME is used unchanged), models'
+configurations, and logs. Each row is run twice; a row whose runs differ is marked. Nothing is fitted. Time and
 host memory are those of the run that took more.
 """
 
@@ -36,7 +36,7 @@ UNITS = {"B": 1, "MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
 
 
 def main() -> None:
-    """Runs what was asked for, and writes results and report after each program."""
+    """Runs the chosen programs, and writes results and report after each of them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("families", nargs="*", metavar="FAMILY")
     parser.add_argument("--work", type=Path, required=True)
@@ -196,7 +196,7 @@ def _figure(row: Mapping[str, Any], family: Mapping[str, Any], output: str, out:
 
 
 def _environment(name: str, needs: Mapping[str, Any], work: Path) -> Path:
-    """Makes a Python environment with what the environment ``needs``, unless it is there; returns its Python."""
+    """Makes a Python environment with the packages that it ``needs``, unless it exists; returns its Python."""
     folder = work / "environments" / name
     python = folder / "bin" / "python"
     if not (folder / "complete").exists():
@@ -213,7 +213,7 @@ def _environment(name: str, needs: Mapping[str, Any], work: Path) -> Path:
 
 
 def _checkout(name: str, folder: Path) -> Path:
-    """Fetches a repository (OWNER/NAME@COMMIT), unless it is there; returns its folder."""
+    """Fetches a repository (OWNER/NAME@COMMIT), unless it exists; returns its folder."""
     repository, _, commit = name.partition("@")
     place = folder / repository.replace("/", "+")
     if not place.exists():

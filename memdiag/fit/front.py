@@ -84,7 +84,7 @@ def _point(axes: Sequence[GridAxis], run: FrontRun) -> FrontPoint:
 
 
 def _goals(axes: Sequence[GridAxis], run: FrontRun) -> tuple[float, ...]:
-    """Returns what a run is judged by: smaller is better."""
+    """Returns the values by which runs are compared: smaller is better."""
     point = _point(axes, run)
     growing = [
         -float(number(value))

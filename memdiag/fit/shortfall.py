@@ -1,4 +1,4 @@
-"""What is missing on a device on which nothing fits, and which single change comes closest."""
+"""The missing memory on a device on which nothing fits, and which single change comes closest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memdiag.results.fit import FAILS, AxisEffect, DeviceFit, FitCell, FitDevice
 
 
 def shortfall_on(at: int, device: FitDevice, axes: Sequence[GridAxis], cells: Sequence[FitCell]) -> Shortfall | None:
-    """Returns what is missing on a device; None: something fits, or nothing ran.
+    """Returns the missing memory on a device; None: something fits, or nothing ran.
 
     Args:
         at: Index of the device in ``FitCell.on``.

@@ -38,7 +38,7 @@ class Target:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process exists and is not a zombie."""
+        """True if the process exists and is not a zombie."""
         try:
             text = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:

@@ -2,8 +2,8 @@
 
     python torchtitan_run.py CHECKOUT OUT [options of torchtitan]
 
-The vocabulary is that of Llama 3 (128,256). OUT gets the counters since the last step that torchtitan logged, which is
-what it prints. torch.compile compiles anew in each run, since compiling takes memory of the device as well.
+The vocabulary is that of Llama 3 (128,256). OUT gets the counters since the last step that torchtitan logged, as
+torchtitan prints them. torch.compile compiles again in each run, because compiling uses device memory as well.
 """
 
 import json
