@@ -53,6 +53,12 @@ def fix(
     unsafe: Annotated[
         bool, typer.Option("--unsafe", help="Also choose remedies that change the results of the training.")
     ] = False,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without", metavar="NAME", help="Leave out this remedy. Can be given several times.", show_default=False
+        ),
+    ] = None,
     write: Annotated[
         bool,
         typer.Option(
@@ -77,6 +83,7 @@ def fix(
     from memdiag.cli.emit import emit
     from memdiag.cli.loading import OnTerminal
     from memdiag.cli.talk import stdout_to_stderr
+    from memdiag.fix.remedies import known
     from memdiag.fix.run import FixOrder
     from memdiag.fix.run import fix as find
     from memdiag.fix.write import write as write_files
@@ -92,7 +99,7 @@ def fix(
         order, recorded = _order(words, phantom, output)
         if as_rank is not None or world is not None:
             order = replace(order, as_rank=as_rank, world=world)
-    wanted = FixOrder(order, None if budget is None else parse_bytes(budget), unsafe, dry_run)
+    wanted = FixOrder(order, None if budget is None else parse_bytes(budget), unsafe, dry_run, known(without or ()))
     with stdout_to_stderr() if as_json else nullcontext():
         report, plan = find(wanted, recorded, OnTerminal())
     end = report.predicted if report.actual is None else report.actual

@@ -28,6 +28,8 @@ class Proposal:
         lifts_fraction: Whether the process may use the whole device, whatever memory fraction it sets.
         is_safe: Whether the results stay the same, bit for bit or within the rounding that the caveat states.
         forward_share: Share of a forward pass that is computed again in each step; estimated.
+        moved_bytes: Bytes that each step copies to the host, and back again.
+        copy_us: Time of these copies in microseconds; estimated from the speed of a usual link.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Proposal:
     lifts_fraction: bool = False
     is_safe: bool = True
     forward_share: float = 0.0
+    moved_bytes: int = 0
+    copy_us: int = 0
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def _saves(now: Peaks, before: Peaks) -> bool:
 
 
 def _drop_unneeded(case: Case, plan: Plan) -> None:
-    for each in sorted(plan.chosen, key=lambda one: (-one.forward_share, plan.chosen.index(one))):
+    for each in sorted(plan.chosen, key=lambda one: (-one.moved_bytes, -one.forward_share, plan.chosen.index(one))):
         rest = [other for other in plan.chosen if other is not each]
         if not rest:
             continue

@@ -46,12 +46,14 @@ class FixOrder:
         budget_bytes: Memory of the card, or None for that of the device.
         unsafe: Whether remedies that change results may be chosen.
         dry_run: Whether to stop after the prediction.
+        without: Names of remedies to leave out.
     """
 
     order: Order
     budget_bytes: int | None
     unsafe: bool = False
     dry_run: bool = False
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ def fix(
         undone: list[FixStep] = []
         plan: Plan | None = None
         while True:
-            select = partial(choose, unsafe=wanted.unsafe, without=[step.name for step in undone])
+            without = [*wanted.without, *(step.name for step in undone)]
+            select = partial(choose, unsafe=wanted.unsafe, without=without)
             with listener.busy(phrase("fix.busy")):
                 plan = plan or select(case)
             report = _report(wanted, case, plan, recorded, undone)
@@ -263,6 +266,8 @@ def _step(each: Proposal, alone: Peaks, *, is_chosen: bool) -> FixStep:
         False,
         each.forward_share,
         _as_result(alone),
+        each.moved_bytes,
+        each.copy_us,
     )
 
 

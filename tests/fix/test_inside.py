@@ -79,6 +79,27 @@ def test_recomputing_a_batch_norm_leaves_its_statistics_as_without():
     assert plain[0].endswith(" 3 0.1")
 
 
+def test_offloaded_tensors_are_copied_once_and_come_back_for_backward():
+    """Each block saves its normalised input, a mask of dropout and an activation that two operators share."""
+    call = "from offload_saved import offload_saved\noffload_saved(['layers.0', 'layers.2'], 1)\n"
+    watch = (
+        "import offload_saved\n"
+        "made = []\n"
+        "class Copy(offload_saved._Copy):\n"
+        "    def __init__(self, tensor):\n"
+        "        super().__init__(tensor)\n"
+        "        made.append((len(made) < 3, tensor.numel(), self))\n"
+        "offload_saved._Copy = Copy\n"
+        "step()\n"
+        "print([(size, copy.on_host is None) for _, size, copy in made])\n"
+    )
+    plain, _ = losses("")
+    moved, rest = losses(call, watch)
+    assert moved == plain
+    # the activation, which relu and the second matrix multiplication save, and the mask of dropout; not the input
+    assert ast.literal_eval(rest[0]) == [(40 * 64, True), (40 * 16, True)] * 2
+
+
 def test_a_loss_in_parts_differs_by_rounding_only():
     plain, _ = losses("")
     parts, _ = losses("from chunked_loss import chunked_loss\nchunked_loss(7 * 50 * 4)")
@@ -243,4 +264,6 @@ def test_every_part_has_a_function_of_its_own_name_and_imports_torch_only():
                 if isinstance(node, ast.ImportFrom)
                 else [each.name for each in getattr(node, "names", ())]
             )
-            assert all(name.split(".")[0] in {"torch", "contextlib", "functools", "sys"} for name in found), path
+            assert all(
+                name.split(".")[0] in {"torch", "contextlib", "functools", "sys", "weakref"} for name in found
+            ), path

@@ -26,6 +26,19 @@ def train(model):
         optimizer.step()
         optimizer.zero_grad()
 
+class Attended(nn.Module):
+    def __init__(self, width=1024):
+        super().__init__()
+        self.norm, self.project = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+        self.out, self.block_norm = nn.Linear(width, width), nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+    def forward(self, x):
+        batch, length, width = x.shape
+        heads = self.project(self.norm(x)).view(batch, length, 3, 8, width // 8).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+        return x + self.down(nn.functional.gelu(self.up(self.block_norm(x))))
+
 def model_of():
     return nn.Sequential(nn.Linear(4096, 4096), *(Block() for _ in range(4)), nn.Linear(4096, 4096))
 """
@@ -47,6 +60,15 @@ FRACTION = """
 torch.cuda.set_per_process_memory_fraction(0.25)
 train(model_of().cuda())
 """
+OFFLOADED = """
+net = nn.Sequential(*(Attended() for _ in range(8))).cuda()
+optimizer = torch.optim.AdamW(net.parameters(), fused=True)
+for _ in range(2):
+    with torch.autocast("cuda", torch.bfloat16, enabled=ENABLED):
+        net(torch.randn(6, 512, 1024, device="cuda")).float().square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 
 
 @pytest.mark.skipif(not cuda_python(), reason=NO_CUDA)
@@ -56,6 +78,13 @@ train(model_of().cuda())
         ("fsdp-units", UNIT, "5800MiB", ["--as-rank", "0", "--world", "8"]),
         ("gradient-bucket-view", REPLICATED, "10600MiB", ["--as-rank", "0", "--world", "2"]),
         ("memory-fraction", FRACTION, "24GiB", []),
+        ("offload-saved", OFFLOADED.replace("ENABLED", "False"), "2800MiB", ["--without", "checkpoint"]),
+        (
+            "offload-saved",
+            OFFLOADED.replace("ENABLED", "True"),
+            "2800MiB",
+            ["--without", "checkpoint", "--without", "free-gradients"],
+        ),
     ],
 )
 def test_a_remedy_needs_what_is_predicted(name, program, budget, options, tmp_path):

@@ -54,6 +54,13 @@ CASES = [  # name, part, settings, program after the model, what it prints last 
         "print('__wrapped__' in vars(net.layers[0].forward))",
         "True",
     ),
+    (
+        "offload-saved",
+        "offload_saved",
+        {"modules": ["layers.0", "layers.1"], "smallest_bytes": 1},
+        "print(len(net.layers[1]._forward_hooks))",
+        "1",
+    ),
 ]
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from memdiag.errors import MemdiagError
 from memdiag.fix.base import ProgramRemedy
 from memdiag.registry import Registry
+from memdiag.text import phrase
 
 _HERE = "memdiag.fix.remedies"
 
@@ -22,5 +26,20 @@ PROGRAM_REMEDIES: Registry[ProgramRemedy] = Registry(
         "shared-graph-pool": f"{_HERE}.shared_graph_pool",
         "chunked-loss": f"{_HERE}.chunked_loss",
         "checkpoint": f"{_HERE}.checkpoint",
+        "offload-saved": f"{_HERE}.offload_saved",
     },
 )
+
+
+def known(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns names of remedies.
+
+    Raises:
+        MemdiagError: There is no remedy with one of these names.
+    """
+    names = tuple(names)
+    for name in names:
+        if name not in PROGRAM_REMEDIES:
+            listed = ", ".join(PROGRAM_REMEDIES)
+            raise MemdiagError(phrase("fix.error.remedy", name=name), phrase("fix.error.remedy.hint", names=listed))
+    return names

@@ -8,7 +8,7 @@ from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Cell, TerminalPage
 from memdiag.results.fix import FixAdvice, FixPeaks, FixRefusal, FixReport, FixStep
 from memdiag.text import Phrase, joined, phrase, sentence
-from memdiag.units import format_bytes
+from memdiag.units import format_bytes, format_us
 
 
 def render(report: FixReport, look: Look = PLAIN) -> str:
@@ -63,6 +63,9 @@ def _details(step: FixStep) -> Iterator[tuple[Cell, Cell]]:
     yield phrase("fix.alone"), _of(step.alone)
     if step.extra_forward:
         yield phrase("fix.cost"), phrase("fix.cost.forward", share=f"{step.extra_forward:.0%}")
+    if step.moved_bytes:
+        size = format_bytes(step.moved_bytes)
+        yield phrase("fix.cost"), phrase("fix.cost.copies", bytes=size, time=format_us(step.copy_us))
     if step.by_hand:
         yield phrase("fix.by-hand"), step.by_hand
     yield phrase("fix.caveat"), step.caveat
