@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.held import held_by
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.sites import label_of, stackless, without_stack
 from memdiag.analyzers.support.without import peak_without
@@ -211,6 +212,7 @@ def _finding(view: DeviceView, found: list[GrowingSite], num_ends: int, reserved
         Evidence(phrase("leaks.count"), sum(len(growth.rows) for growth in found), "tensors"),
         peak_without(device, np.concatenate([growth.every for growth in found])),
     ]
+    evidence += held_by(view, found[0].every)
     if device.capacity_bytes and device.end["reserved"] >= 0:
         left = device.capacity_bytes - device.end["reserved"]
         evidence.append(Evidence(phrase("leaks.full"), max(round(left / total), 0), "steps"))

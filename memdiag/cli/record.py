@@ -132,6 +132,10 @@ def record(
             "--no-names", help="Do not search for the names of parameters, gradients, optimizer states and activations."
         ),
     ] = False,
+    holders: Annotated[
+        bool,
+        typer.Option("--holders", help="Search for the variables that hold the tensors of a growing call site."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary at the end.")] = False,
 ) -> None:
     """Run a command and record its memory.
@@ -153,7 +157,9 @@ def record(
     from memdiag.runs.order import assumed_values, chosen_logs, settings_of
     from memdiag.runs.recording import Order, perform
 
-    settings = settings_of(backend or [], steps, every, max_events, names=not no_names, samples=samples)
+    settings = settings_of(
+        backend or [], steps, every, max_events, names=not no_names, samples=samples, holders=holders
+    )
     assumed = assumed_values(phantom, values=values, compute=compute, expert_load=expert_load)
     order = Order(tuple(command), settings, output, phantom, as_rank, world, assumed, logs=chosen_logs(logs or []))
     if find_max is not None:

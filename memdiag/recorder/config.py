@@ -26,6 +26,7 @@ class Config:
         last_step: End of the recorded steps (exclusive), or None for all.
         names: Whether parameters, gradients, states and activations are named.
         sample_interval: Seconds between samples of device memory; 0 for samples at marks only, None for no samples.
+        holders: Whether to search for who holds the tensors that accumulate.
     """
 
     folder: str
@@ -37,6 +38,7 @@ class Config:
     last_step: Optional[int] = None  # noqa: UP045 - Python 3.9 runs this too
     names: bool = True
     sample_interval: Optional[float] = 1.0  # noqa: UP045
+    holders: bool = False
 
     def as_text(self) -> str:
         """Returns the value of the environment variable."""

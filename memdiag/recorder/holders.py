@@ -25,6 +25,8 @@ _OPTIMIZED = 1  # code flag: local variables are not in a dictionary
 _SUBSCRIPT = re.compile(r"^\['(\w+)'\]")
 _MODULE = re.compile(r"(?:\.|\[')_(?:parameters|buffers|modules)(?:'\])?\['(\w+)'\]")  # dictionaries of torch.nn.Module
 
+_OWN = (__name__, f"{__package__}.holding", "memdiag.notebook.live")  # modules whose variables hold nothing
+
 _seen_before: dict[int, Any] = {}
 
 
@@ -55,8 +57,7 @@ def live_tensors(torch: Any, *, top: int, seconds: float, growing: bool) -> tupl
         growing: Only storages whose tensors did not exist at the previous call.
     """
     deadline = time.perf_counter() + seconds
-    kind = torch.Tensor
-    tensors = [each for each in gc.get_objects() if _is(each, kind)]
+    tensors = all_tensors(torch)
     gradients = [(id(grad), each) for each in tensors if (grad := _gradient(each)) is not None]
     tensors += [each.grad for _, each in gradients]
     found = _storages(tensors)
@@ -64,20 +65,20 @@ def live_tensors(torch: Any, *, top: int, seconds: float, growing: bool) -> tupl
         found = [each for each in found if not _is_known(each.tensor)]
     _remember(tensors)
     shown = found[:top]
-    search = _Search(deadline)
+    search = Search(deadline)
     search.ignored.update(map(id, (tensors, found, shown, _seen_before, search, search.__dict__)))
     search.ignored.update(id(each) for each in found)
     search.ignored.update(id(each.__dict__) for each in found)
     by_storage: dict[int, list[Any]] = {}
-    names = {_key(each.tensor): row for row, each in enumerate(shown)}
+    names = {storage_key(each.tensor): row for row, each in enumerate(shown)}
     for each in tensors:
-        row = names.get(_key(each))
+        row = names.get(storage_key(each))
         if row is not None:
             by_storage.setdefault(row, []).append(each)
     search.ignored.update(map(id, [by_storage, *by_storage.values()]))
     results = _results(tensors, {id(each) for group in by_storage.values() for each in group}, deadline)
     search.ignored.update((id(results), *map(id, results.values())))
-    parameters = {key: each for key, each in gradients if _key(each.grad) in names}
+    parameters = {key: each for key, each in gradients if storage_key(each.grad) in names}
     search.ignored.update((id(gradients), id(parameters), *map(id, gradients)))
     try:
         complete = search.run(
@@ -99,6 +100,23 @@ def live_tensors(torch: Any, *, top: int, seconds: float, growing: bool) -> tupl
     finally:
         search.clear()
     return found, complete
+
+
+def all_tensors(torch: Any) -> list[Any]:
+    """Returns the live tensors that the garbage collector knows.
+
+    Objects refer to their classes, which takes a third of the time of looking at every object. Not all versions of
+    PyTorch tell the collector so.
+    """
+    kinds: set[Any] = set()
+    waiting = [torch.Tensor]
+    while waiting:
+        kind = waiting.pop()
+        if kind not in kinds:
+            kinds.add(kind)
+            waiting += type.__subclasses__(kind)
+    found = [each for each in gc.get_referrers(*kinds) if type(each) in kinds]
+    return found or [each for each in gc.get_objects() if type(each) in kinds]
 
 
 def _gradient(tensor: Any) -> Any:
@@ -141,7 +159,8 @@ def _has_graph(tensor: Any) -> bool:
         return False
 
 
-def _key(tensor: Any) -> tuple[str, int]:
+def storage_key(tensor: Any) -> tuple[str, int]:
+    """Returns device and address of a tensor's storage; the address is 0 if it has none."""
     try:
         return str(tensor.device), tensor.untyped_storage().data_ptr()
     except Exception:  # noqa: BLE001 - fake, meta, sparse and lazy tensors have no storage
@@ -151,7 +170,7 @@ def _key(tensor: Any) -> tuple[str, int]:
 def _storages(tensors: list[Any]) -> list[Found]:
     found: dict[tuple[str, int], Found] = {}
     for each in tensors:
-        key = _key(each)
+        key = storage_key(each)
         if not key[1]:
             continue
         known = found.get(key)
@@ -175,17 +194,18 @@ def _remember(tensors: list[Any]) -> None:
         _seen_before[id(each)] = weakref.ref(each)
 
 
-class _Search:
+class Search:
     """Goes from tensors to their holders, one level of references at a time.
 
     Args:
         deadline: Time at which the search ends.
+        pass_seconds: Expected time of one pass over the heap; a pass that would end too late is not begun.
     """
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, pass_seconds: float = 0.0) -> None:
         self._deadline = deadline
         self._holders: dict[int, list[Any]] = {}  # by id: the objects that refer to it, or names of roots
-        self._functions: dict[int, str] = {}  # by id of a cell
+        self._pass_seconds = pass_seconds
         self.ignored: set[int] = set()
 
     def clear(self) -> None:
@@ -220,10 +240,12 @@ class _Search:
         targets = list(wanted.values())
         self.ignored.update((id(above), id(targets)))
         for first in range(0, len(targets), _AT_ONCE):
-            if time.perf_counter() > self._deadline:
+            began = time.perf_counter()
+            if began + self._pass_seconds > self._deadline:
                 return None
             some = targets[first : first + _AT_ONCE]
             holders = gc.get_referrers(*some)
+            self._pass_seconds = time.perf_counter() - began
             mine = {id(some), id(holders)}
             for holder in holders:
                 if id(holder) in self.ignored or id(holder) in mine or self._is_own(holder):
@@ -240,7 +262,7 @@ class _Search:
     def _is_own(self, holder: Any) -> bool:
         """Returns whether a holder is a weak reference, or belongs to this search."""
         kind = type(holder)
-        is_here = kind is types.FrameType and holder.f_globals.get("__name__") in (__name__, "memdiag.notebook.live")
+        is_here = kind is types.FrameType and holder.f_globals.get("__name__") in _OWN
         return is_here or kind is Found or _is(holder, weakref.ReferenceType)
 
     def _is_root(self, each: Any) -> bool:
@@ -253,7 +275,7 @@ class _Search:
             frame = frames.pop()
             if frame.f_back is not None:
                 frames.append(frame.f_back)
-            if frame.f_globals.get("__name__") != __name__ and frame.f_code.co_flags & _OPTIMIZED:
+            if frame.f_globals.get("__name__") not in _OWN and frame.f_code.co_flags & _OPTIMIZED:
                 self._read_frame(frame, wanted)
         del frame  # the frame of this function may be among them, and would keep itself and the callers' tensors
 
@@ -284,15 +306,28 @@ class _Search:
             if id(holder) in self._globals:
                 found.append(_variable(self._globals[id(holder)], step, suffix_here))
                 continue
-            root = _root(holder, each, suffix_here)
+            root = self._closure(holder, suffix_here) or _root(holder, each, suffix_here)
             if root:
                 found.append(root)
                 continue
-            if type(holder) is types.CellType:  # of a function that no longer exists
+            if type(holder) is types.CellType:  # of a function that no longer exists, or not searched
                 continue
             above = self._chains(holder, step + suffix_here, depth + 1, (*path, id(each)))
             found += above or [f"({type(holder).__name__}){step}{suffix_here}"]
         return found
+
+    def _closure(self, cell: Any, suffix: str) -> str:
+        """Returns the chain that ends at the function whose closure has a cell, or ""."""
+        if type(cell) is not types.CellType or time.perf_counter() + 2 * self._pass_seconds > self._deadline:
+            return ""
+        owners = [each for each in gc.get_referrers(cell) if type(each) is tuple]
+        self.ignored.add(id(owners))
+        functions = [each for each in gc.get_referrers(*owners) if type(each) is types.FunctionType] if owners else []
+        for function in functions:
+            for name, inside in zip(function.__code__.co_freevars, function.__closure__ or ()):
+                if inside is cell:
+                    return f"{name}{suffix} in the closure of {_function(function.__code__)}"
+        return ""
 
 
 def _is(value: Any, kind: Any) -> bool:
@@ -351,18 +386,10 @@ def _variable(module: str, step: str, suffix: str) -> str:
 
 
 def _root(holder: Any, each: Any, suffix: str) -> str:
-    """Returns the chain that ends at a frame, a closure, an exception or an autograd function, or ""."""
+    """Returns the chain that ends at a frame, a generator, an exception or an autograd function, or ""."""
     if _is(holder, types.FrameType):
         name = next((name for name, value in _variables(holder) if value is each), "…")
         return f"{name}{suffix} in {_function(holder.f_code)}, kept by a traceback or a generator"
-    if _is(holder, types.CellType):
-        owners = [each for each in gc.get_referrers(holder) if type(each) is tuple]
-        functions = [each for owner in owners for each in gc.get_referrers(owner) if type(each) is types.FunctionType]
-        for function in functions:
-            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-                if cell is holder:
-                    return f"{name}{suffix} in the closure of {_function(function.__code__)}"
-        return ""
     if _is(holder, types.GeneratorType):
         return f"a variable{suffix} of the generator {_function(holder.gi_code)}"
     if _is(holder, BaseException):

@@ -120,6 +120,7 @@ def recording(
     max_events: int = 2_000_000,
     every: int = 0,
     names: bool = True,
+    holders: bool = False,
 ) -> Iterator[None]:
     """Records this process while the block runs, and writes a trace.
 
@@ -132,11 +133,13 @@ def recording(
         max_events: Number of most recent entries to retain per device.
         every: Interval in steps at which the file is also written; 0 for only at the end.
         names: Whether tensors are named.
+        holders: Whether to search for who holds the tensors that accumulate.
 
     Raises:
         ImportError: torch is not installed.
     """
-    running = Recording(path, backends=tuple(backends), max_events=max_events, every=every, names=names)
+    settings = {"max_events": max_events, "every": every, "names": names, "holders": holders}
+    running = Recording(path, backends=tuple(backends), **settings)
     running.start()
     try:
         yield

@@ -33,7 +33,7 @@ CATEGORIES = (
 )
 PARAMETER, GRADIENT, OPTIMIZER_STATE, ACTIVATION, INPUT = range(1, 6)
 KINDS = ("phase", "step", "mark", "look", "oom")
-PHASE, STEP, MARK, LOOK, OOM = range(5)  # value of a look: whose tensors are recorded
+PHASE, STEP, MARK, LOOK, OOM = range(5)  # value of a look: whose tensors are recorded, or -1
 
 Position = tuple[int, int, int]  # device, allocs, frees
 NOWHERE: Position = (-1, -1, -1)
@@ -87,6 +87,10 @@ class Marks:
         columns = self._marks
         _, _, _, *position = (column[mark] for column in columns.values())
         return self._append((columns["time_ns"][mark], LOOK, of, *position))
+
+    def here(self) -> int:
+        """Adds a look at this moment that records no model or optimizer; returns its number."""
+        return self._append((time.time_ns(), LOOK, -1, *self._position()))
 
     def out_of_memory(self, device: int) -> None:
         """Adds a mark for an out-of-memory event of a device.

@@ -20,7 +20,8 @@ from .card_samples import CardSamples
 from .files import Place, cannot_write, write_json, write_pickle
 from .fixing import VARIABLE
 from .guard import contained
-from .interrupts import again_soon, held, is_in_profile_function, uncollected
+from .holding import Holding
+from .interrupts import again_soon, end_by, held, is_in_profile_function, uncollected
 from .marks import MARK, NOWHERE, OUTSIDE, PHASE, STEP, Marks, Position
 from .naming import Naming
 from .optimizers import optimizers
@@ -82,6 +83,7 @@ class Session:
         self._dump_seconds = 0.0
         self.sampler = Sampler(lambda: self.training.steps, config.sample_interval)
         self.saving = Saving(self.sampler.take)
+        self._holding = Holding(torch, self.marks, is_on=config.holders)
         self.marks.added = self._marked
         self._optimizers: list[dict[str, Any]] = []
         self._on = False
@@ -218,6 +220,7 @@ class Session:
 
     def _stepped(self, steps: int) -> None:
         config = self.config
+        self._holding.stepped(self._on)
         if not self._on and steps == config.first_step:
             for backend in self.backends:
                 self._start(backend)
@@ -287,7 +290,7 @@ class Session:
             self.write("demand")
             return
         self.write("signal")
-        self._end_by(number)
+        end_by(number)
 
     def _is_too_early(self, number: int) -> bool:
         """Returns whether a signal came while PyTorch's profiler handles a call.
@@ -302,12 +305,8 @@ class Session:
         if self._attempts < _MOST_ATTEMPTS:
             again_soon(number)
         elif number != getattr(signal, "SIGUSR1", -1):
-            self._end_by(number)
+            end_by(number)
         return True
-
-    def _end_by(self, number: int) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
 
     def _catch_up(self) -> None:
         """Handles a signal that came at an inconvenient time."""
@@ -370,6 +369,7 @@ class Session:
             "phantom_device": phantom_device(),
             "ooms": list(self.ooms),
             "samples": self.sampler.content(),
+            "holders": self._holding.content(reason),
             "optimizers": list(self._optimizers),
             "error": process.last_error(),
             **facts,

@@ -61,7 +61,14 @@ def chosen_logs(words: list[str]) -> tuple[str, ...]:
 
 
 def settings_of(
-    backends: list[str], steps: str | None, every: int, max_events: int, *, names: bool, samples: str = "1"
+    backends: list[str],
+    steps: str | None,
+    every: int,
+    max_events: int,
+    *,
+    names: bool,
+    samples: str = "1",
+    holders: bool = False,
 ) -> dict[str, Any]:
     """Returns the settings of ``Order``.
 
@@ -72,6 +79,7 @@ def settings_of(
         max_events: As in ``memdiag.recorder.config.Config``.
         names: Whether to search for names of tensors.
         samples: Seconds between samples of device memory; "0" for samples at marks only, "off" for none.
+        holders: Whether to search for who holds the tensors that accumulate.
 
     Raises:
         MemdiagError: A backend is unknown, or the steps or the interval of samples cannot be read.
@@ -97,6 +105,7 @@ def settings_of(
         "last_step": last,
         "names": names,
         "sample_interval": _interval(samples),
+        "holders": holders,
     }
 
 

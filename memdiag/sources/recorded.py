@@ -11,7 +11,7 @@ from memdiag.recorder.columns import Unpacker
 from memdiag.results.finding import Note
 from memdiag.sources.notes import of_format, on_device
 from memdiag.sources.phantom_notes import phantom_notes
-from memdiag.sources.run_facts import ended_in, process_in
+from memdiag.sources.run_facts import ended_in, holders_in, process_in
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.raw import RawDevice
@@ -62,6 +62,7 @@ def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
         *_rank(own.get("rank"), own.get("world")),
         ended_in(own),
         process_in(own),
+        holders_in(own, len(marks["kind"])),
     )
 
 

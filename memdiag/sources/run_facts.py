@@ -14,7 +14,7 @@ from memdiag.sources.phantom_scratch import outside_error_in, scratch_in
 from memdiag.sources.run_samples import card_samples_in
 from memdiag.sources.run_samples import count as _count
 from memdiag.trace.card import Card, MemorySample
-from memdiag.trace.recording import Optimizer, RecordedProcess, RecordingEnd
+from memdiag.trace.recording import Held, Optimizer, RecordedProcess, RecordingEnd
 from memdiag.trace.schema import OCCASIONS
 
 _MOST_BYTES = 1 << 50
@@ -24,6 +24,9 @@ _MOST_OPTIMIZERS = 64
 _MOST_LETTERS = 80
 _MOST_WORDS = 64  # of a command line
 _MOST_CARDS = 256
+_MOST_HELD = 64
+_MOST_CHAIN = 300  # characters
+_MOST_CHAINS = 3
 _REASONS = frozenset({"exit", "oom", "window", "every", "demand", "signal", "ended by the program"})
 _WHEN = frozenset({"start", "step", "oom", "end"})
 _SETTINGS = ("amsgrad", "momentum", "centered")
@@ -103,6 +106,35 @@ def process_in(own: Mapping[str, Any]) -> RecordedProcess:
             if _count(device, _MOST_CARDS) is not None and (name := _text(card))
         },
     )
+
+
+def holders_in(own: Mapping[str, Any], num_marks: int) -> tuple[Held, ...]:
+    """Returns the tensors whose holders were searched.
+
+    Args:
+        own: The recorder's key of the file.
+        num_marks: Number of marks in the file.
+    """
+    given = own.get("holders")
+    rows = given.get("rows") if isinstance(given, dict) else None
+    found = (_held(row, num_marks) for row in (rows[:_MOST_HELD] if isinstance(rows, list) else []))
+    return tuple(held for held in found if held is not None)
+
+
+def _held(row: Any, num_marks: int) -> Held | None:
+    if not isinstance(row, dict) or not isinstance(row.get("chains"), list):
+        return None
+    device, addr = _count(row.get("device"), _MOST_CARDS), _count(row.get("addr"), 1 << 62)
+    mark, count = _count(row.get("mark"), num_marks - 1), _count(row.get("count"), _MOST_STEPS)
+    nodes = _count(row.get("nodes"), _MOST_STEPS)
+    chains = tuple(
+        chain[:_MOST_CHAIN]
+        for chain in row["chains"][:_MOST_CHAINS]
+        if isinstance(chain, str) and chain and chain.isprintable()
+    )
+    if device is None or addr is None or mark is None or count is None or nodes is None or not chains:
+        return None
+    return Held(device, addr, mark, count, nodes, chains)
 
 
 def _optimizer(row: Mapping[str, Any]) -> Optimizer | None:

@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.phases import EventPhases
-from memdiag.trace.recording import Recorded
+from memdiag.trace.recording import Held, Recorded
 from memdiag.trace.table import Array
 
 PHASE, STEP, MARK, LOOK, OOM = range(5)
@@ -115,6 +115,17 @@ def module_at(recorded: Recorded, device: DeviceTrace) -> Array:
     where = place(recorded, device, recorded.modules)
     rows = np.flatnonzero(where >= 0)
     return _spread(where[rows], recorded.modules["name"][rows], device.num_events, UNNAMED)
+
+
+def held_in(recorded: Recorded, device: DeviceTrace) -> list[tuple[int, Held]]:
+    """Returns the tensors of a device whose holders are known: row of Tensors, and what was found."""
+    found = [held for held in recorded.holders if held.device == device.device]
+    if not found or not len(device.tensors):
+        return []
+    addr = np.array([held.addr for held in found], np.int64)
+    mark = np.array([held.mark for held in found], np.int64)
+    row, tensor = _sighted(device, addr, mark, mark, place(recorded, device, recorded.marks))
+    return [(int(there), found[which]) for which, there in zip(row.tolist(), tensor.tolist(), strict=True)]
 
 
 def sampled_at(recorded: Recorded, device: DeviceTrace) -> Array:

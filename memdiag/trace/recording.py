@@ -65,6 +65,27 @@ class RecordedProcess:
 
 
 @dataclass(frozen=True)
+class Held:
+    """A live tensor whose holders the recorder searched, because tensors like it had become more.
+
+    Attributes:
+        device: Index of its device.
+        addr: Address of its storage.
+        mark: Row of the mark at which it was live.
+        count: Number of tensors of its device, type and shape at that moment.
+        num_nodes: Operations in the largest autograd graph of such tensors, which retain others; 0 for none.
+        chains: Variables that hold it, as they would be written in Python, each with its function.
+    """
+
+    device: int
+    addr: int
+    mark: int
+    count: int
+    num_nodes: int
+    chains: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Recorded:
     """Marks of one process.
 
@@ -78,6 +99,7 @@ class Recorded:
         rank, world: From the launcher of the process, or None.
         ended: When and why the file was written.
         process: The process that was recorded.
+        holders: Tensors whose holders were searched; empty without ``memdiag record --holders``.
     """
 
     names: tuple[str, ...]
@@ -89,3 +111,4 @@ class Recorded:
     world: int | None = None
     ended: RecordingEnd = RecordingEnd()
     process: RecordedProcess = field(default_factory=RecordedProcess)
+    holders: tuple[Held, ...] = ()
