@@ -20,6 +20,7 @@ from .installed import Installed, installed_for
 from .profiles import Profile
 
 VARIABLE = "MEMDIAG_PHANTOM"  # description of the device, which the recorder writes into traces
+OPTION = "MEMDIAG_PHANTOM_OPTION"  # the device as --phantom takes it, for messages of the simulated runtime
 VALUES = "MEMDIAG_PHANTOM_VALUES"  # values that kernel results read as
 COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"  # largest tensor in bytes that is computed on the CPU; not set: none
 _STAND_INS = {"cuda": standin, "npu": ascend}
@@ -70,6 +71,7 @@ def environment_for(
         **kind.environment(profile, folder, around),
         **(standin.planner(installed, base) if profile.backend == "cuda" else {}),
         VARIABLE: json.dumps(described),
+        OPTION: profile.full_name,
         # Kernels compiled and chosen for a simulated device must not be found by a program on a real one.
         "TORCHINDUCTOR_CACHE_DIR": base.get("TORCHINDUCTOR_CACHE_DIR") or str(folder.parent / "inductor"),
         # Sets of names are iterated in the same order in every run.

@@ -1,5 +1,6 @@
 /* Devices and contexts: which are there, which one a thread uses, and what they are. */
 #include "phantom.h"
+#include "../shared/too_few.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,10 @@ EXPORT int aclrtGetDeviceCount(uint32_t *count) {
   return OK;
 }
 EXPORT int aclrtSetDevice(int32_t device) {
-  if (device < 0 || device >= settings()->devices) return BAD_DEVICE;
+  if (device < 0 || device >= settings()->devices) {
+    too_few_devices(device, settings()->devices);
+    return BAD_DEVICE;
+  }
   chosen = device;
   return OK;
 }

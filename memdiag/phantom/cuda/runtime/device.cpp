@@ -7,6 +7,7 @@
 #include "../core/properties.h"
 #include "../core/streams.h"
 #include "../core/calls.h"
+#include "../../shared/too_few.h"
 
 using namespace phantom;
 
@@ -19,7 +20,10 @@ API int cudaGetDevice(int* device) {
   return kSuccess;
 }
 API int cudaSetDevice(int device) {
-  if (is_no_device(device)) return remember(kInvalidDevice);
+  if (is_no_device(device)) {
+    too_few_devices(device, config().num_devices);
+    return remember(kInvalidDevice);
+  }
   set_current_device(device);
   return kSuccess;
 }
