@@ -26,6 +26,8 @@ _WRAPPER = ("/torch/_dynamo/eval_frame.py", "compile_wrapper")  # around all cod
 _GRAPHS = ("GraphModule", "OptimizedModule")  # modules that torch.compile makes
 _APPLY = ("/torch/autograd/function.py", "apply")
 _BUDGET = "torch._functorch.config.activation_memory_budget = 0.5  # before the first step"
+_SAVE_ON_CPU = "with torch.autograd.graph.save_on_cpu(pin_memory=True): x = block(x)"
+_IN_CTX = "ctx.save_for_backward(x)  # in place of ctx.x = x; then torch.autograd.graph.save_on_cpu moves it"
 _BY_HAND = (
     "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # if ctx.save_for_backward keeps all tensors"
 )
@@ -39,11 +41,13 @@ class Framework:
         name: Its name.
         folders: Parts of the paths of its files that run in forward.
         switch: Its own switch.
+        offload: Its own switch that moves activations to the host; "": it has none.
     """
 
     name: str
     folders: tuple[str, ...]
     switch: str
+    offload: str = ""
 
 
 # The random states of tensor parallelism, sharded weights and pipelines of these are known to themselves only.
@@ -52,14 +56,21 @@ REFUSED = (
         "Megatron-LM",
         ("/megatron/core/", "/megatron/legacy/", "/megatron/model/", "/mindspeed/", "/mindspeed_llm/"),
         "--recompute-activations  # or --recompute-granularity full --recompute-method block --recompute-num-layers N",
+        "--cpu-offloading-num-layers N  # with Transformer Engine; MindSpeed: --swap-attention",
     ),
     Framework("torchtitan", ("/torchtitan/",), "--activation_checkpoint.mode selective  # or full"),
     Framework(
         "DeepSpeed ZeRO-3",
         ("/deepspeed/runtime/zero/parameter_offload.py", "/deepspeed/runtime/zero/partitioned_param_coordinator.py"),
         "deepspeed.checkpointing.checkpoint(block, x)  # transformers: gradient_checkpointing=True",
+        '"activation_checkpointing": {"cpu_checkpointing": true}  # with deepspeed.checkpointing',
     ),
-    Framework("NeMo", ("/nemo/collections/",), "model.activations_checkpoint_granularity=selective  # or full"),
+    Framework(
+        "NeMo",
+        ("/nemo/collections/",),
+        "model.activations_checkpoint_granularity=selective  # or full",
+        "model.cpu_offloading=True model.cpu_offloading_num_layers=N",
+    ),
     Framework(
         "FSDP1",
         ("/torch/distributed/fsdp/fully_sharded_data_parallel.py",),
@@ -67,6 +78,7 @@ REFUSED = (
             "apply_activation_checkpointing(model, check_fn=lambda each: isinstance(each, Block))  # Lightning: "
             "FSDPStrategy(activation_checkpointing_policy={Block})"
         ),
+        "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.offload_wrapper(block)",
     ),
 )
 SWITCHES = (
@@ -93,12 +105,13 @@ class Barrier:
     rows: Array
 
 
-def barriers(case: Case, remedy: str) -> list[Barrier]:
-    """Returns the code that the remedy, which recomputes blocks, must leave alone.
+def barriers(case: Case, remedy: str, *, is_offload: bool = False) -> list[Barrier]:
+    """Returns the code that the remedy, which recomputes or offloads blocks, must leave alone.
 
     Args:
         case: The recording.
         remedy: Name of the remedy.
+        is_offload: Whether it offloads them.
     """
     frames = case.trace.stacks.frames
     found = []
@@ -111,12 +124,17 @@ def barriers(case: Case, remedy: str) -> list[Barrier]:
     own = rows_with(case, functions)
     if len(own):
         labels = [frame.label for frame, is_one in zip(frames, functions, strict=True) if is_one]
-        found.append(Barrier(Refusal(remedy, phrase("fix.refused.function"), _few(labels), _BY_HAND), own))
+        found.append(
+            Barrier(
+                Refusal(remedy, phrase("fix.refused.function"), _few(labels), _IN_CTX if is_offload else _BY_HAND), own
+            )
+        )
     for framework in REFUSED:
-        rows = rows_with(case, [_is_of(frame, framework) for frame in frames])
+        rows = rows_with(case, [is_of(frame, framework) for frame in frames])
         if len(rows):
             reason = phrase("fix.refused.framework", name=framework.name)
-            found.append(Barrier(Refusal(remedy, reason, (), framework.switch), rows))
+            switch = framework.offload if is_offload else framework.switch
+            found.append(Barrier(Refusal(remedy, reason, (), switch or _SAVE_ON_CPU), rows))
     sizes, made = case.device.tensors.block_bytes, case.device.tensors.phase_alloc == FORWARD
     least = _SHARE * int(sizes[made].sum())
     return [each for each in found if int(sizes[each.rows].sum()) > least]
@@ -152,7 +170,7 @@ def switch_of(case: Case) -> str:
     """Returns the switch of the library whose models allocate in forward; "": none is known."""
     frames = case.trace.stacks.frames
     for framework in SWITCHES:
-        if len(rows_with(case, [_is_of(frame, framework) for frame in frames])):
+        if len(rows_with(case, [is_of(frame, framework) for frame in frames])):
             return framework.switch
     return ""
 
@@ -204,7 +222,8 @@ def _functions(case: Case) -> list[bool]:
     return [bool(each) for each in chosen]
 
 
-def _is_of(frame: Frame, framework: Framework) -> bool:
+def is_of(frame: Frame, framework: Framework) -> bool:
+    """Returns whether a frame is code of a framework."""
     path = frame.filename.replace("\\", "/")
     return any(folder in path for folder in framework.folders)
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from memdiag.fix.base import Proposal
+from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import Case
 from memdiag.fix.edit import Edit
+from memdiag.fix.owners import loss_refusals
 from memdiag.offload.passes import BACKWARD
 from memdiag.text import phrase
 from memdiag.trace.table import Array
@@ -22,12 +23,13 @@ _GRADIENTS = 2  # gradients of the logarithms and of the logits, without those o
 _FUNCTION = "cross_entropy"
 
 
-def propose(case: Case) -> Iterable[Proposal]:
+def propose(case: Case) -> Iterable[Proposal | Refusal]:
     """Yields the remedy if ``torch.nn.functional.cross_entropy`` makes large tensors."""
     tensors, stacks = case.device.tensors, case.trace.stacks
     named = np.array(
         [frame.name == _FUNCTION and frame.filename.endswith("functional.py") for frame in stacks.frames], bool
     )
+    yield from loss_refusals(case, NAME, _FLOOR)
     if not named.any():
         return
     of_loss = np.append(stacks.with_frame(named), False)[tensors.stack]

@@ -49,7 +49,7 @@ def propose(case: Case) -> Iterable[Proposal | Refusal]:
     """Yields the blocks with the fewest bytes with which the program fits; if none do, those with the lowest peak."""
     if case.trace.backend == "cpu" or case.subject.workload.captured:  # copies cannot be part of a CUDA graph
         return
-    yield from (barrier.refusal for barrier in barriers(case, NAME))
+    yield from (barrier.refusal for barrier in barriers(case, NAME, is_offload=True))
     blocks = find_moved(case)
     chosen = [blocks[row] for row in _choose(case, blocks)]
     if not chosen:
