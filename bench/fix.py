@@ -43,9 +43,6 @@ OTHERS = (
 
 MISSES = {
     "cache": "the dict grows in each step: no remedy stops a leak, and memdiag names the line",
-    "segmentation": "the predicted allocated peak is exact, but the predicted reserved peak left 2 MiB free; "
-    "measured before memdiag made a second plan after a narrow miss",
-    "unet": "the measured peak is above the prediction, also with memory to spare; the reason is not known",
 }
 
 

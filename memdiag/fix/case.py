@@ -54,11 +54,13 @@ class Case:
         subject: The recording.
         budget_bytes: Memory of the device that the program should fit into.
         given: Changes by remedies that are already chosen.
+        returning: Paths of modules that return several tensors, as far as they are known.
     """
 
     subject: Subject
     budget_bytes: int
     given: Given = field(default_factory=Given)
+    returning: frozenset[str] = frozenset()
 
     def after(self, given: Given) -> Case:
         """Returns the case with the changes of chosen remedies; what was prepared is kept."""
@@ -67,6 +69,10 @@ class Case:
     def sparing(self, share: float) -> Case:
         """Returns the case with a share of the allocator's memory to spare; what was prepared is kept."""
         return self._with(replace(self, budget_bytes=self.budget_bytes - int(share * self.room_bytes)))
+
+    def knowing(self, returning: frozenset[str]) -> Case:
+        """Returns the case with more modules that return several tensors; what was prepared is kept."""
+        return self._with(replace(self, returning=self.returning | returning))
 
     def _with(self, made: Case) -> Case:
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name in _PREPARED})

@@ -170,7 +170,9 @@ def _fill(parts: Parts, limit: int) -> tuple[Array, bool]:
         worth[~usable | (parts.change[:, at] >= 0)] = -1
         if worth.max() <= 0:
             # a part that contains chosen ones may save more than they do
-            larger = ~chosen & (parts.change[:, at] < np.where(parts.excludes & chosen, parts.change[:, at], 0).sum(1))
+            inside = parts.excludes & chosen
+            larger = ~chosen & (parts.change[:, at] < np.where(inside, parts.change[:, at], 0).sum(1))
+            larger &= parts.cost > np.where(inside, parts.cost, 0).sum(1)  # the other way round, this would not end
             if not larger.any():
                 return best, best_peak <= limit
             new = int(np.flatnonzero(larger)[parts.change[larger, at].argmin()])

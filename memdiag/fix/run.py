@@ -18,6 +18,7 @@ from memdiag.fix.base import Proposal
 from memdiag.fix.case import Case, Peaks
 from memdiag.fix.choose import Plan, choose
 from memdiag.fix.losses import compare_losses
+from memdiag.fix.structure import outputs_in
 from memdiag.fix.trial import Trial, as_result, resized, run
 from memdiag.fix.undo import find_worse
 from memdiag.results.fix import FixPeaks, FixReport, FixStep
@@ -94,11 +95,13 @@ def fix(
     with (
         tempfile.TemporaryDirectory(prefix="memdiag-losses-") as before,
         tempfile.TemporaryDirectory(prefix="memdiag-losses-") as after,
+        tempfile.TemporaryDirectory(prefix="memdiag-outputs-") as outputs,
     ):
         if recorded is None:
             base = order if device is None else replace(order, phantom=resized(device, _PLENTY))
-            recorded = heaviest(run(base, {"losses": before} if device is None else {}, listener), listener)
-        case = case_of(recorded, _budget(wanted), listener)
+            told = {"losses": before} if device is None else {}
+            recorded = heaviest(run(base, {**told, "outputs": outputs}, listener), listener)
+        case = case_of(recorded, _budget(wanted), listener).knowing(outputs_in(Path(outputs)))
         undone: list[FixStep] = []
         plan: Plan | None = None
         while True:
@@ -115,12 +118,16 @@ def fix(
             losses = Path(tempfile.mkdtemp(dir=after))
             refused = losses / "refused"
             refused.mkdir()
-            trial = Trial(order, case, applied.variable, listener, losses, refused)
+            trial = Trial(order, case, applied.variable, listener, losses, refused, Path(outputs))
             report, attempt = trial.measured(report, plan.chosen)
             if report.actual is not None and report.actual.fits:
                 compared = compare_losses(Path(before), losses) if device is None else None
                 return replace(report, losses=compared), applied
             with listener.busy(phrase("fix.busy")):
+                known, case = case.returning, case.knowing(outputs_in(Path(outputs)))
+                if case.returning - known:  # the recording did not show them
+                    plan = None
+                    continue
                 roomier = _roomier(case, plan, select) if _is_near(report) else None
             if roomier is not None:
                 plan = roomier

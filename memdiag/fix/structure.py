@@ -126,7 +126,7 @@ def barriers(case: Case, remedy: str, *, is_offload: bool = False) -> list[Barri
         labels = [frame.label for frame, is_one in zip(frames, functions, strict=True) if is_one]
         found.append(
             Barrier(
-                Refusal(remedy, phrase("fix.refused.function"), _few(labels), _IN_CTX if is_offload else _BY_HAND), own
+                Refusal(remedy, phrase("fix.refused.function"), few(labels), _IN_CTX if is_offload else _BY_HAND), own
             )
         )
     for framework in REFUSED:
@@ -154,15 +154,26 @@ def refusals_in(folder: Path) -> list[Refusal]:
     return [_refused(remedy, reason, list(paths)) for (remedy, reason), paths in found.items()]
 
 
+def outputs_in(folder: Path) -> frozenset[str]:
+    """Returns the modules that return several tensors (see ``memdiag.recorder.fixing``).
+
+    Args:
+        folder: Folder with a file for each process; a line has the path of a module.
+    """
+    files = sorted(folder.glob("*.txt"))
+    return frozenset(line for file in files for line in file.read_text(encoding="utf-8").splitlines())
+
+
 def _refused(remedy: str, reason: str, paths: list[str]) -> Refusal:
     """Returns the refusal of a part in the program, whose reason is "compiled" or the name of a framework."""
     framework = next((each for each in REFUSED if each.name == reason), None)
     if framework is None:
-        return Refusal(remedy, phrase("fix.refused.compiled"), _few(paths), _BUDGET)
-    return Refusal(remedy, phrase("fix.refused.framework", name=reason), _few(paths), framework.switch)
+        return Refusal(remedy, phrase("fix.refused.compiled"), few(paths), _BUDGET)
+    return Refusal(remedy, phrase("fix.refused.framework", name=reason), few(paths), framework.switch)
 
 
-def _few(names: list[str]) -> tuple[str, ...]:
+def few(names: list[str]) -> tuple[str, ...]:
+    """Returns the first names, and an ellipsis if there are more."""
     return (*names[:_SHOWN], *(("…",) if len(names) > _SHOWN else ()))
 
 

@@ -70,6 +70,7 @@ class Trial:
         listener: Receives progress.
         losses: Folder for the losses of the run with all chosen remedies.
         refused: Folder for what the parts of remedies refused in that run.
+        outputs: Folder for the modules that return several tensors.
     """
 
     order: Order
@@ -78,11 +79,12 @@ class Trial:
     listener: Listener
     losses: Path
     refused: Path
+    outputs: Path
 
     def measured(self, report: FixReport, chosen: Sequence[Proposal]) -> tuple[FixReport, Attempt]:
         """Runs the program with the chosen remedies, and returns the report with the measurement."""
         told = {"losses": str(self.losses)} if self.order.phantom is None else {}
-        done = self._run(chosen, {**told, "refused": str(self.refused)})
+        done = self._run(chosen, {**told, "refused": str(self.refused), "outputs": str(self.outputs)})
         attempt = self._attempt(done, Path(report.trace).name)
         exit_code, folder = done.ended.exit_code, done.folder.shown
         names = {each.inside: each.name for each in chosen}

@@ -1,4 +1,4 @@
-"""Applies remedies to a program that ``memdiag fix`` runs, and notes its losses to compare two runs.
+"""Applies remedies to a program that ``memdiag fix`` runs, and notes its losses and what its modules return.
 
 The remedies are files outside the recorder, named by an environment variable: see ``memdiag/fix/inside``.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from .guard import report
 
 VARIABLE = "MEMDIAG_FIX"
+_SMALL = 1 / 16  # share of the largest returned tensor up to which the others do not count
 
 
 def imported(module: Any) -> None:
@@ -31,6 +33,8 @@ def imported(module: Any) -> None:
             report(f"remedy {name}", error)
     if told.get("losses"):
         _note_losses(module, told["losses"])
+    if told.get("outputs"):
+        _note_outputs(module, told["outputs"])
 
 
 def _function(folder: str, name: str) -> Any:
@@ -77,3 +81,44 @@ def _note_losses(torch: Any, folder: str) -> None:
         return original(tensors, *args, **kwargs)
 
     torch.autograd.backward = backward
+
+
+def _note_outputs(torch: Any, folder: str) -> None:
+    """Writes the paths of the modules that return several tensors with gradients to a file of this process."""
+    path, seen = _own_file(folder), set()
+    compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)  # since torch 2.1
+
+    def after(module: Any, args: Any, output: Any) -> None:  # noqa: ARG001
+        if compiling() or isinstance(output, torch.Tensor) or id(module) in seen:
+            return
+        try:
+            sizes = {each.data_ptr(): each.numel() * each.element_size() for each in _trained(torch, output)}
+            rest = sum(sizes.values()) - max(sizes.values(), default=0)
+            name = _name_of(module)
+            if name and rest > _SMALL * max(sizes.values(), default=0):
+                seen.add(id(module))
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write(f"{name}\n")
+        except Exception as error:  # noqa: BLE001 - see imported()
+            report("outputs", error)
+
+    torch.nn.modules.module.register_module_forward_hook(after)
+
+
+def _trained(torch: Any, output: Any) -> Iterator[Any]:
+    """Yields the tensors with gradients in what a module returns."""
+    if isinstance(output, torch.Tensor):
+        if output.requires_grad:
+            yield output
+    elif isinstance(output, (tuple, list, dict)):
+        for each in output.values() if isinstance(output, dict) else output:
+            yield from _trained(torch, each)
+
+
+def _name_of(module: Any) -> str:
+    """Returns the path of a module in its model, or "" if the recorder does not know it."""
+    from .session import current
+
+    session = current()
+    number = None if session is None else session.naming.modules.get(id(module))
+    return "" if session is None or number is None else str(session.marks.names[number])

@@ -56,3 +56,12 @@ def test_the_search_for_many_parts_is_near_the_best_of_all_sets(seed, monkeypatc
     for limit in range(int(parts.live.max()) - 20, min(each.peak for each in searched), -40):
         best, found = (min(each.cost for each in sets if each.peak <= limit) for sets in (every, searched))
         assert found <= 1.2 * best
+
+
+def test_the_search_ends_if_a_part_and_one_inside_it_save_most_at_different_moments():
+    change = np.zeros((14, 3), np.int64)
+    change[0], change[1] = (-10, -2, 0), (-2, -10, 0)
+    excludes = np.zeros((14, 14), bool)
+    excludes[0, 1] = excludes[1, 0] = True
+    parts = Parts(np.array([100, 100, 0]), change, np.arange(14, 0, -1), excludes)
+    assert {each.chosen for each in good_sets(parts)} & {(0,), (1,)}

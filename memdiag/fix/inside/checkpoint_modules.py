@@ -68,7 +68,8 @@ def _obstacles(model):
 
 
 def _enable(part):
-    if hasattr(part, "gradient_checkpointing"):  # transformers: its own switch also turns off the cache of keys
+    kinds = {each.__name__ for each in type(part).__mro__}
+    if "GradientCheckpointingLayer" in kinds:  # transformers: its own switch also turns off the cache of keys
         part.gradient_checkpointing = True
         part._gradient_checkpointing_func = functools.partial(checkpoint, use_reentrant=False)
         return

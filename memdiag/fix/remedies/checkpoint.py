@@ -16,13 +16,14 @@ from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import Case, Peaks
 from memdiag.fix.cheapest import Parts, PartSet, cheapest_sets, good_sets, live_curve
 from memdiag.fix.edit import Edit, Repeat, edited, union
-from memdiag.fix.structure import barriers, switch_of
+from memdiag.fix.structure import barriers, few, switch_of
 from memdiag.offload.passes import BACKWARD, FORWARD
 from memdiag.text import phrase
 from memdiag.trace.schema import ALLOC
 
 NAME = "checkpoint"
 _SHOWN = 4
+_PARTS = "torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False)  # for the parts of the block"
 _NEAR = 8  # events
 _LARGE = 1 / 6  # share of the saved bytes above which the modules in a part are candidates too
 _SMALL = 1 / 100  # share below which a part is no candidate
@@ -53,6 +54,9 @@ class Block:
 def propose(case: Case) -> Iterable[Proposal | Refusal]:
     """Yields the cheapest set of parts with which the program fits; if none does, the one with the lowest peak."""
     yield from (barrier.refusal for barrier in barriers(case, NAME))
+    several = [path for path in case.modules.blocks if path in case.returning]
+    if several:
+        yield Refusal(NAME, phrase("fix.refused.outputs"), few(several), _PARTS)
     blocks = find_blocks(case)
     rows = _choose(case, blocks)
     if not rows:
@@ -147,11 +151,12 @@ def find_blocks(case: Case) -> list[Block]:
 
 def _closed(case: Case) -> set[str]:
     """Returns the modules that contain code which must not be recomputed."""
+    several = set(case.returning)  # the program may keep these outputs, though no later operator saved them
     rows = [barrier.rows for barrier in barriers(case, NAME)]
     if not rows:
-        return set()
+        return several
     walls = np.sort(case.device.tensors.alloc_at[np.concatenate(rows)])
-    return {
+    return several | {
         path
         for path in case.modules.spans
         if any(np.searchsorted(walls, begin) < np.searchsorted(walls, end) for begin, end, _, _ in _calls(case, path))
