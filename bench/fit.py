@@ -107,6 +107,7 @@ def main() -> None:
     facts = {
         "cells": len(first["cells"]),
         "fitting": sum(fits is True for fits in outcomes(every.report).values()),
+        "peaks_below_capacity": num_below(every.report),
         "searches": rows,
         "corners": corners(outcomes(every.report)),
         "heaviest_ranks": sorted(heaviest),
@@ -117,6 +118,13 @@ def main() -> None:
     }
     (REPORTS / "fit.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     (REPORTS / "fit.md").write_text(page(facts, given.world), encoding="utf-8")
+
+
+def num_below(report: dict[str, Any]) -> int:
+    """Returns the number of configurations whose reserved peak alone is at most the memory that PyTorch can reserve."""
+    usable = report["devices"][0]["usable_bytes"]
+    peaks = [cell["on"][0]["peak_reserved_bytes"] for cell in report["cells"]]
+    return sum(peak is not None and peak <= usable for peak in peaks)
 
 
 def corners(true: dict[tuple[str, ...], bool | None]) -> int:
@@ -161,6 +169,8 @@ def page(facts: dict[str, Any], world: str) -> str:
 `python bench/fit.py --python VENV/bin/python --work FOLDER` makes this page again. It searches the configurations of a
 Megatron-core Llama (16 layers, hidden size 4096, 4 micro-batches of 4096 tokens in each step) on a simulated {DEVICE},
 single ranks of a world of {world}: {facts["cells"]} configurations ({grid}), of which {facts["fitting"]} fit.
+A configuration fits if the card holds its reserved peak, the CUDA context and the buffers of NCCL together. Without
+NCCL's buffers, the card would hold {facts["peaks_below_capacity"]} of the reserved peaks.
 
 | search | configurations run | outcomes other than exhaustively | seconds | processor seconds |
 |---|---:|---:|---:|---:|
