@@ -48,8 +48,10 @@ def _hopeless(facts: Facts) -> Judgement | None:
         return None
     total = format_bytes(facts.total)
     if requested > facts.total:
-        times = f"{requested / max(facts.total, 1):.1f}"
-        reason = phrase("cause.larger", size=size, total=total, times=times)
+        times = requested / max(facts.total, 1)
+        reason = phrase("cause.larger", size=size, total=total, times=f"{times:.1f}")
+        if times < thresholds.SLIGHTLY:
+            reason = phrase("cause.larger.slightly", size=size, total=total)
         if facts.free is not None and facts.free > facts.total + thresholds.ROUNDING:
             doubt = phrase("cause.larger.free", free=format_bytes(facts.free))
             return Judgement("capacity", "medium", ("unknown",), (reason, doubt), "larger")

@@ -17,6 +17,7 @@ GARBAGE = 64 * TIB  # larger than any device: the length was computed from garba
 SMALL_SLACK = 0.03  # share: any run leaves this much slack, so the device is simply full
 FEW_OUTSIDE = 0.15  # share: less than this outside the allocator, or free in private pools, is not the main cause
 SLACK_TO_FOREIGN = 0.25  # less slack than this share of other processes' memory is not the main cause
+SLIGHTLY = 1.1  # times the device: a request below it is larger than the device, not several times as large
 WHOLE_DEVICE = 0.9  # share: the driver cannot serve such a request, however much it reports as free
 LAST_DROPS = 0.02  # share: the driver may not allocate this much, nor 128 MiB, of its free memory
 LAST_DROPS_BYTES = 128 * MIB

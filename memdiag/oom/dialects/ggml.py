@@ -112,6 +112,9 @@ _REACH = 700
 # Buffers for several batches in flight did not fit, but those of one batch may. A second refusal is a separate message.
 _RETRIED = pattern(r"compute buffer allocation failed, retrying without pipeline parallelism")
 _RETRIED_REACH = 250
+_PIPELINED = pattern(r"pipeline parallelism enabled")
+_PIPELINED_REACH = 1500
+_GRAPH = "gallocr"  # ggml_gallocr_reserve_n allocates the buffers of a computation graph only
 _KV_CACHE = pattern(
     r"(?:buffer for kv cache | kv_cache_init\(?\)? failed | failed to (?:create|initialize) (?:the)?"
     r" (?:kv cache|memory module))"
@@ -206,8 +209,11 @@ def _message(text: Squeezed, group: list[tuple[re.Match[str], str]]) -> Iterator
         if "whisper" in around
         else "llama.cpp"
     )
+    kinds |= {"compute"} if _GRAPH in text.text[max(start - 50, 0) : end].lower() else set()
     names |= {"cache"} if _KV_CACHE.search(text.text, start, min(end + 200, len(text.text))) else set()
     judgement, fixes = _judge(fields, kinds, names, backend)
+    if "compute" in kinds and _PIPELINED.search(text.text, max(start - _PIPELINED_REACH, 0), start):
+        fixes = (_ONE_COPY, *fixes)
     retried = _RETRIED.search(text.text, end, end + _RETRIED_REACH)
     if retried:
         judgement = replace(judgement, reasons=(judgement.reasons[0], phrase("oom_ggml.why.retried")))

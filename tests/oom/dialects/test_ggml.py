@@ -145,6 +145,8 @@ def test_a_retry_that_fails_as_well_is_a_failure():
     ("line", "first"),
     [
         (_REFUSED, "-ub"),
+        (_REFUSED.partition("graph_reserve")[0], "-ub"),
+        ("llama_context: pipeline parallelism enabled (n_copies=4)\n" + _REFUSED, "GGML_SCHED_MAX_COPIES"),
         ("llama_kv_cache_init: failed to allocate buffer for kv cache", "-c "),
         ("llama_model_load: error loading model: unable to allocate CUDA0 buffer", "-ngl"),
     ],
