@@ -42,7 +42,6 @@ HEAD = (
     *("family", "program", "works", "processes", "events", "peak allocated", "by hand", "main part of the peak"),
     *("time", "of a processor", "one hash"),
 )
-SECONDS = 600  # of one run
 PHANTOM = "memdiag: the phantom"
 
 
@@ -63,6 +62,7 @@ class Program:
         kinds: Kinds of devices on which it runs at all.
         ranks: Processes of torchrun; 0: none.
         data: Function of synthetic_data that makes its data set.
+        without: Folder of data sets that is left out of the copy, because clones lack its large files.
         options: Options of ``memdiag record`` on a phantom device.
         parameters: Number of parameters, counted by hand; 0: no estimate.
         per_parameter_bytes: Bytes of weights, gradients and optimizer state for each.
@@ -82,6 +82,7 @@ class Program:
     kinds: tuple[str, ...] = KINDS
     ranks: int = 0
     data: str = ""
+    without: str = ""
     options: tuple[str, ...] = ()
     parameters: int = 0
     per_parameter_bytes: int = 16
@@ -142,15 +143,18 @@ def read_table() -> tuple[dict[str, str], list[Program]]:
     return table["sources"], programs
 
 
-def copy_source(clone: Path, commit: str, part: str, folder: Path) -> None:
-    """Unpacks a part of a commit of a clone into a folder; a clone may lack large files elsewhere."""
+def copy_source(clone: Path, commit: str, program: Program, folder: Path) -> None:
+    """Unpacks a program's part of a commit of a clone into a folder; a clone may lack large files elsewhere."""
+    parts = [program.folder, *([f":(exclude){program.folder}/{program.without}"] if program.without else [])]
     git, tar = (shutil.which(name) or name for name in ("git", "tar"))
-    packed = subprocess.run([git, "-C", str(clone), "archive", commit, part], capture_output=True, check=True)
+    packed = subprocess.run([git, "-C", str(clone), "archive", commit, *parts], capture_output=True, check=True)
     subprocess.run([tar, "-x", "-C", str(folder)], input=packed.stdout, check=True)
 
 
-def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, float, float, str]:
-    """Runs a command; returns exit status, seconds, processor seconds and the end of what it printed."""
+def run(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], seconds: int
+) -> tuple[int, float, float, str]:
+    """Runs a command for at most ``seconds``; returns exit status, time, processor time and the end of what it said."""
     began, used = time.monotonic(), cpu_seconds()
     try:
         done = subprocess.run(
@@ -161,13 +165,13 @@ def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) ->
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=SECONDS,
+            timeout=seconds,
             check=False,
             preexec_fn=limit,
         )
     except subprocess.TimeoutExpired as late:
         said = (late.stderr or b"").decode(errors="replace")
-        return 124, float(SECONDS), cpu_seconds() - used, f"{said}\nnot done after {SECONDS} s"
+        return 124, float(seconds), cpu_seconds() - used, f"{said}\nnot done after {seconds} s"
     return done.returncode, time.monotonic() - began, cpu_seconds() - used, done.stderr
 
 
@@ -203,16 +207,14 @@ def measure(program: Program, given: argparse.Namespace, commits: Mapping[str, s
             source, recorded = Path(scratch) / "source", Path(scratch) / "run"
             source.mkdir()
             if program.source:
-                copy_source(
-                    given.sources / program.source.rpartition("/")[2], commits[program.source], program.folder, source
-                )
+                copy_source(given.sources / program.source.rpartition("/")[2], commits[program.source], program, source)
             folder = source / program.folder
             if program.data:
                 getattr(synthetic_data, program.data)(folder)
             words = [word.replace("{here}", str(folder)) for word in program.words(kind, given.python)]
             command = [sys.executable, "-m", "memdiag", "record", "-q", *phantom, "-o", str(recorded), "--", *words]
             environment = {**environment_of(kind), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
-            status, *took, said = run(command, folder, environment)
+            status, *took, said = run(command, folder, environment, given.seconds)
             row.seconds, row.cpu_seconds = took if not number else map(min, took, (row.seconds, row.cpu_seconds))
             files = sorted(recorded.glob("rank*.pkl"))
             ours = [line for line in said.splitlines() if line.startswith(PHANTOM)]
@@ -298,6 +300,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="also programs that have a row")
     parser.add_argument("--failed", action="store_true", help="also programs whose row says that they do not work")
     parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--seconds", type=int, default=600, help="limit of one run")
     parser.add_argument("--verbose", action="store_true", help="print the end of what a failed program printed")
     given = parser.parse_args()
     commits, programs = read_table()

@@ -33,6 +33,16 @@ def input_text(folder: Path) -> None:
     (folder / "input.txt").write_text(text(20_000), encoding="utf-8")
 
 
+def words(folder: Path) -> None:
+    """The three files of WikiText-2, each with lines of 20 words out of 1,000."""
+    place = folder / "data" / "wikitext-2"
+    place.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(0)
+    for name, count in (("train", 1000), ("valid", 200), ("test", 200)):
+        lines = [" ".join(f"word{number}" for number in row) for row in generator.integers(0, 1000, (count, 20))]
+        (place / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def mnist(folder: Path) -> None:
     """The four files of MNIST with 512 and 256 images, in each folder in which the examples look."""
     generator = np.random.default_rng(0)
