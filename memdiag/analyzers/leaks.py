@@ -212,13 +212,14 @@ def _finding(view: DeviceView, found: list[GrowingSite], num_ends: int, reserved
         Evidence(phrase("leaks.count"), sum(len(growth.rows) for growth in found), "tensors"),
         peak_without(device, np.concatenate([growth.every for growth in found])),
     ]
-    evidence += held_by(view, found[0].every)
+    holders = list(held_by(view, found[0].every))
+    evidence += holders
     if device.capacity_bytes and device.end["reserved"] >= 0:
         left = device.capacity_bytes - device.end["reserved"]
         evidence.append(Evidence(phrase("leaks.full"), max(round(left / total), 0), "steps"))
     fixes = [
         Fix(
-            phrase("leaks.fix.find"),
+            phrase("leaks.fix.held", holder=holders[0].where) if holders else phrase("leaks.fix.find"),
             "code",
             phrase("leaks.keep.change"),
             phrase("remedies.every"),

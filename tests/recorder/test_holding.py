@@ -33,6 +33,7 @@ def test_the_holder_of_a_growing_call_site_is_named(record, how):
     (finding,) = leaks.analyze(run.trace, Context())
     assert finding.code == "MD301"
     assert HOLDERS[how] in {(row.what, row.where) for row in finding.evidence}
+    assert HOLDERS[how][1] in finding.fixes[0].title
 
 
 def test_the_search_keeps_no_object(record):
