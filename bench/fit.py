@@ -96,13 +96,14 @@ def main() -> None:
     work = given.work.resolve()
     every = search(work / "every", given.python, given.world, *EXHAUSTIVE)
     searches = {
-        name: search(work / "search", given.python, given.world, *options) for name, options in SEARCHES.items()
+        name: search(work / f"search-{at}", given.python, given.world, *options)
+        for at, (name, options) in enumerate(SEARCHES.items())
     }
     first = searches[DEFAULT].report
     ran = [cell for cell in first["cells"] if cell["on"][0]["basis"] == "run"]
     heaviest = {max(cell["ranks"], key=lambda rank: rank["peak_reserved_bytes"])["rank"] for cell in ran}
     same = [is_same_as_alone(cell, work, given.python, given.world) for cell in ran[:: -(-len(ran) // COMPARED)]]
-    again = search(work / "search", given.python, given.world)
+    again = search(work / "search-0", given.python, given.world)
     rows = {name: row(found, every) for name, found in {**searches, "exhaustive": every}.items()}
     facts = {
         "cells": len(first["cells"]),
