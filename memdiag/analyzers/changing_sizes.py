@@ -16,7 +16,7 @@ import numpy as np
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
-from memdiag.analyzers.support.sites import label_of
+from memdiag.analyzers.support.sites import common_callers, label_of
 from memdiag.results.finding import Evidence, Finding
 from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.text import phrase
@@ -144,10 +144,13 @@ def _changing(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding
     if opened < max(FLOOR, SHARE * peak):
         return
     num_steps = len(np.unique(device.events.step[found.at]))
+    calls = [line for line in common_callers(view, found.stacks) if not line.endswith(" <module>")]
+    place = " → ".join(dict.fromkeys([*calls[:1], *calls[-1:]]))
+    title = {"count": len(found.at), "bytes": format_bytes(opened)}
     span = phrase("changing_sizes.span", steps=num_steps, moment=moment_name(device, int(found.at[0])))
     yield Finding(
         "MD126",
-        phrase("changing_sizes.title", count=len(found.at), bytes=format_bytes(opened)),
+        phrase("changing_sizes.title.site", place=place, **title) if place else phrase("changing_sizes.title", **title),
         "warning" if opened >= WARNING_SHARE * peak or retries >= MANY_RETRIES else "info",
         device.device,
         (
@@ -156,6 +159,7 @@ def _changing(view: DeviceView, settings: AllocatorSettings) -> Iterator[Finding
             Evidence(phrase("changing_sizes.free"), int(found.free.max()), "bytes"),
             *([Evidence(phrase("changing_sizes.retried"), retries, "times")] if retries else []),
             Evidence(phrase("changing_sizes.places"), len(found.stacks), "places"),
+            *([Evidence(phrase("changing_sizes.calls"), len(calls), "calls", " → ".join(calls))] if calls else []),
             *_places(view, found),
         ),
         settings.offers("expandable-segments", "padded-inputs"),

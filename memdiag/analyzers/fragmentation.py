@@ -132,7 +132,12 @@ def _too_little(here: DeviceMoment, facts: Facts, judgement: Judgement, evidence
     raised, others = None, None
     if limited:
         raised = offer("raise-limit", situation)
+        recorded = here.view.trace.recorded
+        line = recorded.line_of("set_per_process_memory_fraction") if recorded is not None else ""
         title = phrase("fragmentation.limit", left=format_bytes(left), asked=asked)
+        if line:
+            title = phrase("fragmentation.limit.line", line=line, left=format_bytes(left), asked=asked)
+            evidence = [*evidence, Evidence(phrase("fragmentation.limit.set"), line)]
     else:
         title = phrase("fragmentation.capacity", asked=asked)
         if facts.missing <= 0:

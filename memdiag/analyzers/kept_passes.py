@@ -16,20 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 
 import numpy as np
 
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
-from memdiag.analyzers.support.sites import first_finding
+from memdiag.analyzers.support.sites import common_callers, first_finding
 from memdiag.analyzers.support.without import peak_without
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES
-from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
@@ -176,16 +174,7 @@ def all_such(view: DeviceView, rows: Array) -> Array:
 
 def _caller(view: DeviceView, rows: Array) -> str:
     """Returns the innermost user line under which all given tensors were allocated, or ""."""
-    stacks = view.trace.stacks
-    outermost_first = (stacks[number][::-1] for number in np.unique(view.device.tensors.stack[rows]).tolist())
-    common: list[Frame] | None = None
-    for frames in outermost_first:
-        if not frames:
-            continue
-        both = zip(frames if common is None else common, frames, strict=False)
-        common = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
-    mine = [frame for frame in common or [] if frame.is_user]
-    return f"{mine[-1].filename.rsplit('/', 1)[-1]}:{mine[-1].line} {mine[-1].name}" if mine else ""
+    return next(reversed(common_callers(view, view.device.tensors.stack[rows])), "")
 
 
 def _finding(view: DeviceView, found: KeptPasses) -> Finding:

@@ -161,14 +161,17 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
         KEPT_SHARE * total, FLOOR
     ):
         return  # without them, the step's own gradients would need as much
+    line = view.trace.recorded.line_of("backward") if view.trace.recorded is not None else ""
+    title = {"bytes": format_bytes(held), "moment": when(view)}
     yield Finding(
         "MD112",
-        phrase("lifetimes.gradients", bytes=format_bytes(held), moment=when(view)),
+        phrase("lifetimes.gradients.line", line=line, **title) if line else phrase("lifetimes.gradients", **title),
         "critical" if (device.events.action == OOM).any() else "warning",
         device.device,
         (
             Evidence(phrase("lifetimes.gradients.held"), held, "bytes", moment_name(device, view.at)),
             Evidence(phrase("lifetimes.count"), len(old), "tensors"),
+            *([Evidence(phrase("lifetimes.gradients.backward"), line)] if line else []),
             Evidence(phrase("lifetimes.total"), total, "bytes"),
             Evidence(phrase("without.left"), left, "bytes", phrase("lifetimes.step")),
             *(

@@ -38,6 +38,7 @@ PHASE, STEP, MARK, LOOK, OOM = range(5)  # value of a look: whose tensors are re
 Position = tuple[int, int, int]  # device, allocs, frees
 NOWHERE: Position = (-1, -1, -1)
 _MOST_MODULE_MARKS = 4_000_000  # 80 MB; the oldest half is dropped
+_MOST_LINES = 64  # that call one function
 _MOST_SEEN = 400_000  # 100 MB; the oldest half of gradients and inputs is dropped
 
 
@@ -62,6 +63,7 @@ class Marks:
         self._rows: dict[tuple[int, int, int, int], int] = {}
         # addresses, rows, and the last mark at which they were the same
         self._groups: dict[int, tuple[list[int], list[int], int]] = {}
+        self._calls: dict[str, dict[str, int]] = {}  # by function: lines that called it, and how often
 
     def name(self, text: str) -> int:
         """Returns the number of a name."""
@@ -91,6 +93,12 @@ class Marks:
     def here(self) -> int:
         """Adds a look at this moment that records no model or optimizer; returns its number."""
         return self._append((time.time_ns(), LOOK, -1, *self._position()))
+
+    def called(self, function: str, line: str) -> None:
+        """Counts a call of a function of PyTorch at a line of the program."""
+        lines = self._calls.setdefault(function, {})
+        if line and (line in lines or len(lines) < _MOST_LINES):
+            lines[line] = lines.get(line, 0) + 1
 
     def out_of_memory(self, device: int) -> None:
         """Adds a mark for an out-of-memory event of a device.
@@ -216,6 +224,7 @@ class Marks:
             self._settle(group)
         return {
             "names": list(self.names),
+            "calls": {function: dict(lines) for function, lines in self._calls.items()},
             "marks": {name: pack(column) for name, column in self._marks.items()},
             "modules": {name: pack(column) for name, column in self._modules.items()},
             "tensors": {name: pack(column) for name, column in self._seen.items()},

@@ -115,6 +115,7 @@ class Session:
         if not self._npu_watched and (not wanted or "npu" in wanted):
             self._npu_watched = True
             Npu().watch(self.torch, self._started)
+            self.training.watch_limit(self.torch.npu)
 
     def _started(self, backend: Any) -> None:
         """Called when the program first uses a device."""
@@ -150,10 +151,8 @@ class Session:
             backend.follow(lambda: self.write("ended by the program"))
 
     def _position(self) -> Position:
-        if self._main is None:
-            return NOWHERE
-        position: Position = self._main.position()
-        return position
+        found: Position = NOWHERE if self._main is None else self._main.position()
+        return found
 
     def _start_samples(self, backend: Any) -> None:
         for source in sources_for(backend, lambda: self.training.steps):

@@ -6,16 +6,20 @@ hooks: they return at once during tracing.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from .call_sites import calling_line
 from .guard import report
 from .marks import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks
 from .naming import Naming
 from .placing import Placing
+
+LIMIT = "set_per_process_memory_fraction"
 
 
 class Training:
@@ -69,8 +73,9 @@ class Training:
         ):
             if hasattr(optimizer, register):
                 self._handles.append(getattr(optimizer, register)(hook))
-        self._wrap(self._torch.autograd, "backward")
-        self._wrap(self._torch.autograd, "grad")
+        self._wrap(self._torch.autograd, "backward", self._enter_backward, self._leave_backward)
+        self._wrap(self._torch.autograd, "grad", self._enter_backward, self._leave_backward)
+        self.watch_limit(self._torch.cuda)
         self._mark_phase(INITIALISATION)
 
     def remove(self) -> None:
@@ -152,17 +157,28 @@ class Training:
         self._phase = phase
         return self._marks.add(PHASE, phase)
 
-    def _wrap(self, owner: Any, name: str) -> None:
+    def watch_limit(self, home: Any) -> None:
+        """Notes the lines that limit the memory of a device; ``home`` is torch.cuda or the like."""
+        if hasattr(home, LIMIT):
+            self._wrap(home, LIMIT, self._limited, lambda: None)
+
+    def _limited(self) -> None:
+        try:
+            self._marks.called(LIMIT, calling_line(sys._getframe(2)))
+        except Exception as error:  # noqa: BLE001
+            report("memory limit", error)
+
+    def _wrap(self, owner: Any, name: str, enter: Callable[[], None], leave: Callable[[], None]) -> None:
         original = getattr(owner, name)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             if self._off:
                 return original(*args, **kwargs)
-            self._enter_backward()
+            enter()
             try:
                 return original(*args, **kwargs)
             finally:
-                self._leave_backward()
+                leave()
 
         for attribute in (
             "__doc__",
@@ -186,6 +202,7 @@ class Training:
             try:
                 self._local.stack = []  # an exception may have left a forward open
                 self._mark_phase(BACKWARD)
+                self._marks.called("backward", calling_line(sys._getframe(2)))
             except Exception as error:  # noqa: BLE001
                 report("backward", error)
 

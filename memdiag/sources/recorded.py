@@ -11,7 +11,7 @@ from memdiag.recorder.columns import Unpacker
 from memdiag.results.finding import Note
 from memdiag.sources.notes import of_format, on_device
 from memdiag.sources.phantom_notes import phantom_notes
-from memdiag.sources.run_facts import ended_in, holders_in, process_in
+from memdiag.sources.run_facts import calls_in, ended_in, holders_in, process_in
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.raw import RawDevice
@@ -63,6 +63,7 @@ def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
         ended_in(own),
         process_in(own),
         holders_in(own, len(marks["kind"])),
+        calls_in(own),
     )
 
 

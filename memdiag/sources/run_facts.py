@@ -27,6 +27,8 @@ _MOST_CARDS = 256
 _MOST_HELD = 64
 _MOST_CHAIN = 300  # characters
 _MOST_CHAINS = 3
+_MOST_LINES = 64
+_FUNCTIONS = ("backward", "set_per_process_memory_fraction")
 _REASONS = frozenset({"exit", "oom", "window", "every", "demand", "signal", "ended by the program"})
 _WHEN = frozenset({"start", "step", "oom", "end"})
 _SETTINGS = ("amsgrad", "momentum", "centered")
@@ -135,6 +137,22 @@ def _held(row: Any, num_marks: int) -> Held | None:
     if device is None or addr is None or mark is None or count is None or nodes is None or not chains:
         return None
     return Held(device, addr, mark, count, nodes, chains)
+
+
+def calls_in(own: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Returns the lines of the program that called functions of PyTorch, by function, and how often."""
+    given = own.get("calls")
+    by_function = given if isinstance(given, dict) else {}
+    found = {}
+    for function in _FUNCTIONS:
+        lines = by_function.get(function)
+        pairs = list(lines.items())[:_MOST_LINES] if isinstance(lines, dict) else []
+        found[function] = {
+            text: times
+            for line, count in pairs
+            if (text := _text(line)) and (times := _count(count, _MOST_STEPS)) is not None
+        }
+    return found
 
 
 def _optimizer(row: Mapping[str, Any]) -> Optimizer | None:

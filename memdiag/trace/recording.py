@@ -100,6 +100,8 @@ class Recorded:
         ended: When and why the file was written.
         process: The process that was recorded.
         holders: Tensors whose holders were searched; empty without ``memdiag record --holders``.
+        calls: By function of PyTorch ("backward", "set_per_process_memory_fraction"): lines that called it, and how
+            often.
     """
 
     names: tuple[str, ...]
@@ -112,3 +114,9 @@ class Recorded:
     ended: RecordingEnd = RecordingEnd()
     process: RecordedProcess = field(default_factory=RecordedProcess)
     holders: tuple[Held, ...] = ()
+    calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def line_of(self, function: str) -> str:
+        """Returns the line that called a function most often, or "" if that is unknown."""
+        lines = self.calls.get(function, {})
+        return max(lines, key=lambda line: lines[line], default="")

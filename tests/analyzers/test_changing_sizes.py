@@ -55,6 +55,7 @@ def test_sizes_that_are_new_in_every_step_are_found_with_what_they_took(heap):
     assert number(found, "most memory that was free in the cache") == (64 + 60 + 72 + 58 + 70 + 2) * MIB
     assert number(found, "call sites whose sizes change") == 1
     assert number(found, "distinct sizes requested by this call site, 58.00 MiB to 72.00 MiB") == 6
+    assert found.title.startswith("Sizes change from step to step under train.py:7 model7 → train.py:1 forward: 5 ")
     assert found.severity == "warning"
     assert [fix.change for fix in found.fixes] == ["export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", ""]
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from memdiag.analyzers import lifetimes
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
+from memdiag.trace.recording import Recorded
 from tests.training import BACKWARD, MIB, MOVE, SILENT, Training, forward
 
 FORWARD = forward
@@ -83,6 +86,17 @@ def test_gradients_that_stay_through_the_forward():
     assert number(finding, "gradients of the previous step") == 16 * MIB * (1 + 2 + 3)
     assert number(finding, "number of tensors") == 3
     assert "zero_grad(set_to_none=True)" in finding.fixes[0].change
+
+
+def test_the_line_that_calls_backward_is_named():
+    program = PeaksInForward(size=16 * MIB)
+    program.initialise()
+    for _ in range(4):
+        program.step(zero_first=True)
+    calls = {"backward": {"train.py:3 warm_up": 1, "train.py:9 train": 3}}
+    finding = findings(replace(program.trace(), recorded=Recorded((), {}, {}, {}, {}, calls=calls)))["MD112"]
+    assert "of gradients from backward() at train.py:9 train are still live" in finding.title
+    assert next(row for row in finding.evidence if "calls backward()" in row.what).value == "train.py:9 train"
 
 
 class Accumulates(Training):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from memdiag.analyzers.support.context import DeviceView
 from memdiag.results.finding import Finding
 from memdiag.text import Phrase, phrase
 from memdiag.trace.schema import CATEGORIES, PHASES
-from memdiag.trace.stacks import Stacks
+from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.table import Array
 
 CLEARLY_LESS = 0.98  # fraction of the allocated peak: the peak of the report may miss tensors of the step
@@ -57,6 +58,16 @@ def first_finding(view: DeviceView, find: Callable[[DeviceView], Iterable[Findin
     if at < 0 or device.usage_at(view.at)["allocated"] >= CLEARLY_LESS * device.usage_at(at)["allocated"]:
         return found
     return list(find(DeviceView(view.trace, device, at, "allocated")))
+
+
+def common_callers(view: DeviceView, stacks: Array) -> list[str]:
+    """Returns the user lines that all given stacks have in common, the outermost first; none if nothing is common."""
+    common: list[Frame] | None = None
+    for number in np.unique(stacks[stacks >= 0]).tolist():
+        outermost_first = view.trace.stacks[number][::-1]
+        both = zip(outermost_first if common is None else common, outermost_first, strict=False)
+        common = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], both)] if outermost_first else common
+    return [f"{frame.filename.rsplit('/', 1)[-1]}:{frame.line} {frame.name}" for frame in common or [] if frame.is_user]
 
 
 def by_place(view: DeviceView, rows: Array) -> list[SiteMemory]:
