@@ -13,7 +13,7 @@ from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import Case
 from memdiag.fix.structure import refusals_in
 from memdiag.fix.undo import Attempt
-from memdiag.recorder.fixing import VARIABLE
+from memdiag.recorder.config import FIX_VARIABLE
 from memdiag.results.fix import FixPeaks, FixRefusal, FixReport
 from memdiag.runs.listener import Listener
 from memdiag.runs.outcome import failure_of
@@ -47,7 +47,7 @@ def run(order: Order, told: Mapping[str, Any], listener: Listener, variables: Ma
     """
     environment = {**order.environment, **(variables or {})}
     if told:
-        environment[VARIABLE] = json.dumps(told)
+        environment[FIX_VARIABLE] = json.dumps(told)
     done = perform(replace(order, environment=environment, has_short_name=False), listener)
     if signal.SIGINT in done.ended.signals or done.ended.status in {-signal.SIGINT, 128 + signal.SIGINT}:
         raise KeyboardInterrupt

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Optional
 
 VARIABLE = "MEMDIAG_RECORD"
+FIX_VARIABLE = "MEMDIAG_FIX"  # the remedies that a run applies, see fixing
 BACKENDS = ("cuda", "npu", "xpu", "cpu")
 
 

@@ -11,15 +11,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .config import FIX_VARIABLE
 from .guard import report
 
-VARIABLE = "MEMDIAG_FIX"
 _SMALL = 1 / 16  # share of the largest returned tensor up to which the others do not count
 
 
 def imported(module: Any) -> None:
     """Applies the remedies; called when the program has imported torch."""
-    text = os.environ.get(VARIABLE, "")
+    text = os.environ.get(FIX_VARIABLE, "")
     if not text or module.__name__ != "torch":
         return
     told = json.loads(text)

@@ -18,7 +18,6 @@ from .backends.npu import Npu
 from .backends.xpu import Xpu
 from .card_samples import CardSamples
 from .files import Place, cannot_write, write_json, write_pickle
-from .fixing import VARIABLE
 from .guard import contained
 from .holding import Holding
 from .interrupts import again_soon, end_by, held, is_in_profile_function, uncollected
@@ -201,7 +200,7 @@ class Session:
 
     def _died_of_oom(self) -> bool:
         """Returns whether an out-of-memory error was the last relevant event: then the file of that moment remains."""
-        if VARIABLE in os.environ:  # memdiag fix measures whole runs
+        if configuration.FIX_VARIABLE in os.environ:  # memdiag fix measures whole runs
             return False
         return self._steps_at_oom == self.training.steps and bool(self.ooms)
 
