@@ -61,9 +61,11 @@ def test_a_release_before_a_new_segment_of_the_same_request_is_a_retry(heap):
     assert found["MD401"].severity == "warning"
     assert number(found["MD401"], "releases for which a request waited") == 3
     assert number(found["MD401"], "released") == 900 * MIB
-    assert [evidence.where for evidence in found["MD401"].evidence if evidence.what == "requests that caused it"] == [
-        "train.py:5 greedy5"
-    ]
+    assert [
+        evidence.where
+        for evidence in found["MD401"].evidence
+        if evidence.what == "retries caused by requests from this call site"
+    ] == ["train.py:5 greedy5"]
 
 
 def test_one_retry_is_for_information(heap):

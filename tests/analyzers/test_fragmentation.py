@@ -154,7 +154,7 @@ def test_free_memory_of_another_stream_is_foreign(heap):
     heap.alloc(2000, 30 * MIB)
     found = findings(heap.trace())["MD204"]
     assert number(found, "free in partly used segments") == 80 * MIB
-    assert [evidence.where for evidence in found.evidence if evidence.what == "of it in"] == [
+    assert [evidence.where for evidence in found.evidence if evidence.what == "free in this other pool or stream"] == [
         "default pool, large blocks, stream 0x9"
     ]
     assert any("one stream" in fix.title for fix in found.fixes)

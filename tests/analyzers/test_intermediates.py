@@ -36,7 +36,7 @@ def chain(heap, links=5, size=64, where="forward", overlap=True, kept=False, siz
 def test_a_chain_is_found_with_the_bytes_that_live_at_a_time(heap):
     found = findings(chain(heap))["MD123"]
     assert number(found, "live at once in the largest chain") == 128 * MIB
-    assert number(found, "temporary tensors of that chain") == 5
+    assert number(found, "temporary tensors of the largest chain") == 5
     assert number(found, "largest of 1 chain that starts at this call site") == 128 * MIB
     assert found.severity == "warning"  # two links are live at the peak
     assert found.saving.expected_bytes == 64 * MIB
@@ -54,7 +54,7 @@ def test_lines_below_the_same_forward_are_one_chain(heap):
         heap.alloc(i * 100, 64 * MIB, where=[f"norm{i + 2}", "forward", "block7"])
         if i:
             heap.free((i - 1) * 100, 64 * MIB)
-    assert number(findings(heap.trace())["MD123"], "temporary tensors of that chain") == 5
+    assert number(findings(heap.trace())["MD123"], "temporary tensors of the largest chain") == 5
 
 
 @pytest.mark.parametrize(
