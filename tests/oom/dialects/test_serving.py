@@ -63,7 +63,7 @@ def test_a_failed_mindie_warm_up_is_a_limit():
     )
     message = single(text)
     assert (message.framework, message.backend, message.judgement.verdict) == ("mindie", "npu", "limit")
-    assert "maxInputTokenLen is 4,096" in message.judgement.reasons[0]
+    assert "maxInputTokenLen limits this length to 4,096" in message.judgement.reasons[0]
     assert '"maxPrefillTokens"' in commands(text)
 
 
