@@ -30,8 +30,13 @@ GRID = ("tp=1,2,4,8", "pp=1,2,4", "mbs=1,2,4,8")
 DEVICE = "cuda:h100-80g"
 COLUMNS = ("action", "size", "addr", "stream")
 DEFAULT = "default"
-SEARCHES: dict[str, tuple[str, ...]] = {DEFAULT: (), "`--shrinks tp,pp`": ("--shrinks", "tp,pp")}
+SEARCHES: dict[str, tuple[str, ...]] = {
+    DEFAULT: (),
+    "`--shrinks tp`": ("--shrinks", "tp"),
+    "`--shrinks tp,pp`": ("--shrinks", "tp,pp"),
+}
 EXHAUSTIVE = ("--exhaustive", "--ranks", "0")
+MACHINE = 8  # ranks of one machine
 COMPARED = 3  # runs that are compared with memdiag record
 
 
@@ -110,6 +115,8 @@ def main() -> None:
         "fitting": sum(fits is True for fits in outcomes(every.report).values()),
         "peaks_below_capacity": num_below(every.report),
         "searches": rows,
+        "bracketed": sum("," in (cell["on"][0]["decided_by"] or "") for cell in first["cells"]),
+        "beyond_eight": sum(int(tp) * int(pp) > MACHINE for tp, pp, _ in outcomes(first)),
         "corners": corners(outcomes(every.report)),
         "heaviest_ranks": sorted(heaviest),
         "compared_with_record": len(same),
@@ -178,7 +185,13 @@ NCCL's buffers, the card would hold {facts["peaks_below_capacity"]} of the reser
 {table}
 
 * The default search infers from the micro-batch (growing) and `tp` (shrinking). For each number of pipeline stages, the
-  limit is a staircase, and each of its corners needs a run: at least {facts["corners"]} configurations on this grid.
+  limit is a staircase, and each of its corners needs a run: with these orders alone, at least
+  {facts["corners"]} configurations.
+* The default search also infers `pp=2` from equal outcomes of `pp=1` and `pp=4`, after all three were run in two other
+  places of the grid and agree on the direction. {facts["bracketed"]} outcomes were inferred so.
+* `--shrinks tp` turns that rule off.
+* A world of {MACHINE} ranks (one machine) cannot hold this grid: `tp` times `pp` exceeds {MACHINE} in
+  {facts["beyond_eight"]} of its configurations.
 * `--shrinks tp,pp` declares that more pipeline stages need at most as much memory per rank as well. That holds here:
   the first stage of the 1F1B schedule keeps at most as many activations of layers as a single stage does.
 * Seconds are given for searches that made all their runs in one call, on {facts["processors"]} processors.

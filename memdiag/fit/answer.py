@@ -134,17 +134,13 @@ def _cell(
 
 
 def _on(cell: Cell, device: FitDevice, worker: Worker, at: int, setting: BestSetting) -> DeviceFit:
-    decided = worker.search.decided(cell, at)
+    decided = worker.search.decided(cell, at) or worker.search.bracketed(cell, at)
     if decided is None:
         return DeviceFit(device.name, UNKNOWN, ERROR)
-    fits, by = decided
-    if by != cell:
-        differing = (
-            f"{axis.name}={axis.values[there]}"
-            for axis, here, there in zip(worker.grid.axes, cell, by, strict=True)
-            if here != there
-        )
-        return DeviceFit(device.name, FITS if fits else FAILS, INFERRED, decided_by=" ".join(differing))
+    fits, *runs = decided
+    if runs != [cell]:
+        by = ", ".join(_differing(worker.grid, cell, run) for run in runs)
+        return DeviceFit(device.name, FITS if fits else FAILS, INFERRED, decided_by=by)
     needs = worker.ran[cell].every
     rank, need = min(worker.ran[cell].processes, key=lambda entry: entry[1].on[at].headroom_bytes)
     here = need.on[at]
@@ -165,6 +161,12 @@ def _on(cell: Cell, device: FitDevice, worker: Worker, at: int, setting: BestSet
     )
 
 
+def _differing(grid: Grid, cell: Cell, run: Cell) -> str:
+    """Returns the values in which a run differs from a configuration."""
+    axes = zip(grid.axes, cell, run, strict=True)
+    return " ".join(f"{axis.name}={axis.values[there]}" for axis, here, there in axes if here != there)
+
+
 def _notes(order: FitOrder, grid: Grid, searches: Sequence[Worker]) -> list[Phrase]:
     refuted = {at for worker in searches for at in worker.search.refuted}
     assumed = [axis for at, axis in enumerate(grid.axes) if at not in refuted and not order.is_exhaustive]
@@ -176,6 +178,8 @@ def _notes(order: FitOrder, grid: Grid, searches: Sequence[Worker]) -> list[Phra
         said.append(phrase("fit.note.growing", names=joined(growing, ", ")))
     if shrinking:
         said.append(phrase("fit.note.shrinking", names=joined(shrinking, ", ")))
+    if bracketed := _bracketed(grid, searches):
+        said.append(phrase("fit.note.bracketed", names=joined(bracketed, ", ")))
     if refuted:
         names = joined([grid.axes[at].name for at in sorted(refuted)], ", ")
         said.append(phrase("fit.note.refuted", names=names))
@@ -190,3 +194,17 @@ def _notes(order: FitOrder, grid: Grid, searches: Sequence[Worker]) -> list[Phra
     if needs and max(need.num_steps for need in needs) < 2:
         said.append(phrase("fit.note.steps"))
     return said
+
+
+def _bracketed(grid: Grid, searches: Sequence[Worker]) -> list[str]:
+    """Returns the names of the axes on which outcomes were inferred from both sides."""
+    found = {
+        at
+        for worker in searches
+        for cell in grid.cells
+        for device in range(len(worker.kind.devices))
+        if not worker.search.decided(cell, device) and (both := worker.search.bracketed(cell, device))
+        for at, axis in enumerate(grid.axes)
+        if axis.is_bracketed and not both[1][at] == cell[at] == both[2][at]
+    }
+    return [grid.axes[at].name for at in sorted(found)]

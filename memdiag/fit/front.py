@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memdiag.fit.expressions import number
-from memdiag.fit.grid import BATCHES, LENGTHS, SHRINKING
-from memdiag.fit.ranks import STAGES
+from memdiag.fit.grid import BATCHES, LENGTHS, SHRINKING, STAGES
 from memdiag.results.fit import FrontPoint, GridAxis
 
 # Placeholders with these names are numbers of ranks that share the same data.

@@ -42,6 +42,8 @@ SHRINKING = frozenset(
         "tensor_model_parallel_size",
     }
 )
+# Placeholders with these names are the number of pipeline stages.
+STAGES = frozenset({"pp", "pp_size", "pipeline", "pipeline_parallel", "pipeline_parallel_size", "stages", "num_stages"})
 AXIS = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
 WORLD = "world"
 Cell = tuple[int, ...]  # a configuration: an index into the values of each axis
@@ -114,7 +116,10 @@ def _axis(
     is_growing = is_numeric and (name.lower() in GROWING if growing is None else name in growing)
     is_shrinking = is_numeric and name.lower() in SHRINKING if shrinking is None else name in shrinking
     is_chosen = shrinking is not None and is_shrinking  # wins against a usual name of the other kind
-    return GridAxis(name, values, is_growing and not is_chosen, is_shrinking and (is_chosen or not is_growing))
+    is_growing, is_shrinking = is_growing and not is_chosen, is_shrinking and (is_chosen or not is_growing)
+    # Like an order, this is given up where the user names the axes that shrink.
+    is_bracketed = is_numeric and name.lower() in STAGES and shrinking is None and not is_growing
+    return GridAxis(name, values, is_growing, is_shrinking, is_bracketed)
 
 
 def _values(word: str, text: str) -> tuple[str, ...]:

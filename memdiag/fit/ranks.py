@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from memdiag.errors import MemdiagError
+from memdiag.fit.grid import STAGES
 from memdiag.text import phrase
 
-# Placeholders with these names are the number of pipeline stages.
-STAGES = frozenset({"pp", "pp_size", "pipeline", "pipeline_parallel", "pipeline_parallel_size", "stages", "num_stages"})
 NEARLY_HEAVIEST = 0.75  # of the heaviest peak; lighter ranks are not recorded again for other values of a growing axis
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from memdiag.fit.brackets import Brackets
 from memdiag.fit.grid import Cell, Grid
 from memdiag.fit.prediction import Prediction
 from memdiag.trace.table import Array
@@ -98,7 +99,7 @@ class Search:
     refuted: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._prediction = Prediction(self.grid)
+        self._prediction, self._brackets, self._num_learnt = Prediction(self.grid), Brackets(self.grid), 0
         self._seen: set[Cell] = set()
         self._make_families()
 
@@ -132,13 +133,28 @@ class Search:
         by = int(family.by[device, family.place[cell]])
         return None if by < 0 else (bool(family.fits[device, family.place[cell]]), family.cells[by])
 
+    def bracketed(self, cell: Cell, device: int) -> tuple[bool, Cell, Cell] | None:
+        """Returns whether a middle value that ``decided`` does not know fits, and the runs on both sides of it."""
+        if self.is_exhaustive or not self._brackets.places or cell in self.outcomes:
+            return None
+        if self._num_learnt != len(self.outcomes):
+            self._brackets.learn(self._peaks())
+            self._num_learnt = len(self.outcomes)
+        return self._brackets.decided(cell, lambda other: self.decided(other, device), self._ordered)
+
+    def _is_open(self, cell: Cell, device: int) -> bool:
+        return self.decided(cell, device) is None and self.bracketed(cell, device) is None
+
+    def _peaks(self) -> dict[Cell, int]:
+        return {cell: each.peak_bytes for cell, each in self.outcomes.items() if each.peak_bytes}
+
     def undecided(self) -> list[Cell]:
         """Returns the configurations that no run decides yet on some device, without those that were run."""
         devices = range(len(self.usable_bytes))
         return [
             cell
             for cell in self.grid.cells
-            if cell not in self.outcomes and any(self.decided(cell, device) is None for device in devices)
+            if cell not in self.outcomes and any(self._is_open(cell, device) for device in devices)
         ]
 
     def next(self, busy: Sequence[Cell] = ()) -> Cell | None:
@@ -151,10 +167,21 @@ class Search:
         if not self.is_exhaustive:
             families = {self.family_of(cell) for cell in busy}
             left = [cell for cell in left if self.family_of(cell) not in families]
+            left = self._both_sides_first(left, bool(busy))
         if not left:
             return None
-        self._prediction.learn({cell: each.peak_bytes for cell, each in self.outcomes.items() if each.peak_bytes})
+        self._prediction.learn(self._peaks())
         return max(left, key=self._gain)
+
+    def _both_sides_first(self, left: list[Cell], is_busy: bool) -> list[Cell]:
+        """Returns the candidates for the next run: middle values only after the values on both sides are decided."""
+        ends = [cell for cell in left if not self._brackets.is_middle(cell)]
+        if ends or not left:
+            return ends
+        if is_busy:
+            return []  # the runs may decide these
+        test = self._brackets.best_test(left, self.outcomes, self._ordered)
+        return left if test is None else [test]
 
     def num_left_at_most(self) -> int:
         """Returns an upper bound of the runs that are still needed: in each line, halving the undecided part."""
@@ -164,9 +191,7 @@ class Search:
         num_growing = sum(axis.is_growing for axis in self.grid.axes)
         total = 0
         for cells in lines.values():
-            counts = [
-                sum(self.decided(cell, device) is None for cell in cells) for device in range(len(self.usable_bytes))
-            ]
+            counts = [sum(self._is_open(cell, device) for cell in cells) for device in range(len(self.usable_bytes))]
             halved = sum(math.ceil(math.log2(count + 1)) for count in counts)
             total += max(counts) if self.is_exhaustive or num_growing != 1 else min(max(counts), halved)
         return total
@@ -227,5 +252,5 @@ def _below(z: float) -> float:
 
 def frontier(search: Search, device: int) -> Mapping[Cell, bool | None]:
     """Returns for each configuration whether it fits on a device; None: the command failed."""
-    found = {cell: search.decided(cell, device) for cell in search.grid.cells}
+    found = {cell: search.decided(cell, device) or search.bracketed(cell, device) for cell in search.grid.cells}
     return {cell: None if known is None else known[0] for cell, known in found.items()}

@@ -17,12 +17,14 @@ class GridAxis:
         values: Its values, as they are inserted into the command.
         is_growing: Whether a larger value is assumed to need at least as much memory.
         is_shrinking: Whether a larger or later value is assumed to need at most as much memory.
+        is_bracketed: Whether a middle value may be inferred from the outcomes with a smaller and with a larger value.
     """
 
     name: str
     values: tuple[str, ...]
     is_growing: bool = False
     is_shrinking: bool = False
+    is_bracketed: bool = False
 
     @property
     def is_ordered(self) -> bool:
@@ -72,8 +74,8 @@ class DeviceFit:
         device: The device.
         outcome: "fits"; "tight" (fits, with less headroom than the safety margin and ``unknown_bytes`` together);
             "fails" (runs out of memory); "unknown" (the command failed for another reason).
-        basis: "run": this configuration was run; "inferred": a run with smaller or larger values decides it; "error":
-            the command failed.
+        basis: "run": this configuration was run; "inferred": a run with smaller or larger values decides it, or runs
+            with both; "error": the command failed.
         peak_allocated_bytes: Allocated peak of the heaviest process; null: not run.
         peak_reserved_bytes: Reserved peak of the heaviest process on this device, or with unlimited memory if it fails;
             null: not run.
@@ -85,8 +87,8 @@ class DeviceFit:
         setting: Allocator settings with which it fits although it fails without, or with which it has more headroom
             although it is tight without; null: none is needed or known.
         setting_headroom_bytes: Headroom with that setting; null: no setting.
-        decided_by: The run that decides an inferred outcome, by the values that differ, such as "mbs=4"; null: not
-            inferred.
+        decided_by: The run that decides an inferred outcome, by the values that differ, such as "mbs=4", or the runs
+            with a smaller and a larger value, such as "pp=1, pp=4"; null: not inferred.
         trace: Trace of the heaviest process; null: not run.
     """
 

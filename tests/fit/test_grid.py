@@ -38,6 +38,12 @@ def test_the_user_names_the_shrinking_axes_and_words_keep_their_order():
     assert (layers.is_growing, layers.is_shrinking) == (False, True)
 
 
+def test_pipeline_stages_are_bracketed_unless_the_user_names_the_shrinking_axes():
+    assert [axis.is_bracketed for axis in read_axes(["pp=1,2,4 tp=1,2 stages=1,2,4"])] == [True, False, True]
+    assert not any(axis.is_bracketed for axis in read_axes(["pp=1,2,4"], None, []))
+    assert not any(axis.is_bracketed for axis in read_axes(["pp=1,2,4"], None, ["pp"]))
+
+
 @pytest.mark.parametrize(("growing", "shrinking"), [(None, ["pp"]), (["tp"], ["tp"])])
 def test_a_shrinking_axis_that_cannot_be_one_is_an_error_with_a_hint(growing, shrinking):
     with pytest.raises(MemdiagError) as caught:
