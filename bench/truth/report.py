@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,7 @@ the program and the arguments of each row; one command makes a family again:
 *Equal* means that the simulated figure, rounded as the published one, is the same in every printed digit. Seconds are
 processor time of a run with recording, and host memory is the peak of its largest process; of the runs of a row, the \
 larger
-is given. Rows with a dash there were made before that was measured, and their seconds are elapsed time. Every row was
-run at least twice; rows whose runs differ are marked.
+is given. Rows with a dash there were made before that was measured, and their seconds are elapsed time.
 """
 
 
@@ -62,6 +61,8 @@ def text(table: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         f"{max(row['seconds'] for row in rows):.0f} s at most, and "
         f"{statistics.median(hosts) / 2**20:,.0f} MiB of host memory (median), {max(hosts) / 2**20:,.0f} MiB at most.",
         "",
+        _repeated(rows),
+        "",
         "| family | rows | " + " | ".join(columns) + " | largest error |",
         "|---|---:|" + "---:|" * (len(columns) + 1),
     ]
@@ -73,6 +74,15 @@ def text(table: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         lines += ["", f"## {name}", "", *_family(families[name], rows_of)]
     lines += ["", "## Left out", "", *(f"* {each}" for each in table.get("left_out", ()))]
     return "\n".join(lines) + "\n"
+
+
+def _repeated(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns how often the rows were run, and in how many of them all runs gave the same figure."""
+    runs, same = [row["runs"] for row in rows], sum(row["same"] for row in rows)
+    return (
+        f"{sum(runs)} runs, at least {min(runs)} of each row. In {same} of {len(rows)} rows, all runs gave the same "
+        "figure to the byte; rows whose runs differ are marked."
+    )
 
 
 def _family(family: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
