@@ -51,6 +51,11 @@ def test_its_settings_are_those_of_a_known_backend(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES.targets)
+def test_the_page_of_simulate_names_it(name: str) -> None:
+    assert f"`{name}`" in (ROOT / "docs" / "simulate.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", POLICIES.targets)
 def test_a_block_holds_its_request_and_a_segment_holds_its_block(name: str) -> None:
     policy = POLICIES[name]
     blocks, segments = policy.block_and_segment_sizes(SIZES, *parameters(policy, "", "2.13"))
