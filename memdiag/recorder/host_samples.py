@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from .mps_counters import mps_memory
 from .pinned_tensors import pinned_tensors
 from .sampling import END, MARK, OOM, SAVE, SAVED, START
 
@@ -56,6 +57,7 @@ class HostSamples:
         found.update(_of_cgroup(*self._cgroup) if self._cgroup else {})
         if devices:
             found.update(self._pinned(when))
+        found.update(mps_memory(self._torch))
         return found
 
     def devices(self) -> Sequence[int]:

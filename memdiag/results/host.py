@@ -54,6 +54,9 @@ class HostMoment:
         pinned_used_bytes: Pinned memory in use.
         pinned_tensors_bytes: Pinned tensors of at least 1 MiB that the program holds.
         pinned_blocks_bytes: Their blocks, which the allocator rounds up to powers of two.
+        mps_used_bytes: Tensors of PyTorch's MPS allocator (Apple silicon), which are in the memory of the machine.
+        mps_driver_bytes: Everything that Metal allocated for this process, cached blocks included.
+        mps_limit_bytes: Memory that Metal recommends not to exceed.
     """
 
     at_us: int
@@ -72,6 +75,9 @@ class HostMoment:
     pinned_used_bytes: int | None
     pinned_tensors_bytes: int | None = None
     pinned_blocks_bytes: int | None = None
+    mps_used_bytes: int | None = None
+    mps_driver_bytes: int | None = None
+    mps_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

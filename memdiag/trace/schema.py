@@ -235,6 +235,9 @@ HOST_SAMPLES: dict[str, Column] = {
     "pinned_used": Column("int64", "bytes", "pinned memory in use"),
     "pinned_tensors": Column("int64", "bytes", "pinned tensors of at least 1 MiB that the program holds"),
     "pinned_blocks": Column("int64", "bytes", "their blocks, rounded up to powers of two"),
+    "mps_used": Column("int64", "bytes", "tensors of PyTorch's MPS allocator, which are in the memory of the machine"),
+    "mps_driver": Column("int64", "bytes", "everything that Metal allocated for this process, cached blocks included"),
+    "mps_limit": Column("int64", "bytes", "memory that Metal recommends not to exceed"),
 }
 
 # ---------------------------------------------------------------------- the fields of PyTorch's memory snapshots

@@ -15,6 +15,7 @@ import memdiag
 from memdiag.analyzers.report import build_report
 from memdiag.recorder import host_samples
 from memdiag.recorder.host_samples import HostSamples
+from memdiag.recorder.mps_counters import mps_memory
 from memdiag.render.analyze import full
 from memdiag.render.analyze import json as as_json
 from memdiag.trace import schema
@@ -123,3 +124,40 @@ def test_many_samples_are_thinned_to_the_fullest(tmp_path):
 def test_strange_samples_are_unknown(tmp_path, host):
     samples = recording(tmp_path, host).host_samples
     assert all((samples[name] == -1).all() for name in schema.HOST_SAMPLES if name not in {"time_us", "when", "step"})
+
+
+def torch_with_mps(**counters):
+    """Returns a module with counters of MPS, whose names are those of the real torch.mps."""
+    real = pytest.importorskip("torch").mps
+    assert all(hasattr(real, name) for name in counters)
+    mps = SimpleNamespace(**{name: lambda size=size: size for name, size in counters.items()})
+    return SimpleNamespace(mps=mps, backends=SimpleNamespace(mps=SimpleNamespace(is_available=lambda: True)))
+
+
+def test_counters_of_mps_are_part_of_host_memory():
+    counters = {"current_allocated_memory": MIB, "driver_allocated_memory": 3 * MIB, "recommended_max_memory": 9 * MIB}
+    found = HostSamples(torch_with_mps(**counters)).take("start", ())
+    assert [found[f"mps_{name}_bytes"] for name in ("used", "driver", "limit")] == [MIB, 3 * MIB, 9 * MIB]
+
+
+def test_a_counter_that_an_older_torch_lacks_is_unknown():
+    found = HostSamples(torch_with_mps(driver_allocated_memory=MIB)).take("start", ())
+    assert {key for key in found if key.startswith("mps_")} == {"mps_driver_bytes"}
+
+
+def test_the_real_torch_without_mps_has_no_counters():
+    torch = pytest.importorskip("torch")
+    if torch.backends.mps.is_available():
+        pytest.skip("this machine has MPS")
+    assert mps_memory(torch) == {}
+
+
+def test_the_report_shows_the_counters_of_mps(tmp_path):
+    sizes = [
+        {"mps_used_bytes": size * MIB, "mps_driver_bytes": 300 * MIB, "mps_limit_bytes": 900 * MIB} for size in (1, 2)
+    ]
+    report = build_report(recording(tmp_path, *sizes))
+    text = " ".join(full.render(report).split())
+    assert "1.00 MiB 2.00 MiB 2.00 MiB tensors on MPS" in text
+    assert "300.00 MiB allocated by Metal, of the recommended 900.00 MiB" in text
+    assert json.loads(as_json.render(report))["host"]["timeline"][1]["mps_used_bytes"] == 2 * MIB

@@ -24,6 +24,8 @@ _SIZES = (
     "cgroup_used_bytes",
     "pinned_bytes",
     "pinned_used_bytes",
+    "mps_used_bytes",
+    "mps_driver_bytes",
 )
 
 
@@ -100,7 +102,9 @@ def _host_name(name: str, timeline: Sequence[HostMoment]) -> str:
     children = max((moment.num_children or 0 for moment in timeline), default=0)
     limit = next((moment.cgroup_limit_bytes for moment in timeline if moment.cgroup_limit_bytes), None)
     total = next((moment.shm_total_bytes for moment in timeline if moment.shm_total_bytes), None)
-    words_of = {"count": children, "limit": words.amount(limit), "total": words.amount(total)}
+    metal = next((moment.mps_limit_bytes for moment in timeline if moment.mps_limit_bytes), None)
+    amounts = {"limit": limit, "total": total, "metal": metal}
+    words_of = {"count": children, **{key: words.amount(size) for key, size in amounts.items()}}
     return phrase(f"report.host.{name.removesuffix('_bytes')}", **words_of)
 
 
