@@ -49,7 +49,8 @@ def plan(
         typer.Option(
             "--ends",
             metavar="half-open|open|closed",
-            help="Ends of a lifetime in a CSV file at which the tensor is live: lower only, none, or both.",
+            help="Whether the start and end times of a lifetime in a CSV file belong to it: only the start, neither, "
+            "or both.",
             show_default=False,
         ),
     ] = None,

@@ -39,7 +39,7 @@ def test_a_list_that_is_joined_is_found_with_its_bytes_and_place(heap):
     found = findings(gather(heap))["MD121"]
     assert number(found, "largest list") == 80 * MIB
     assert number(found, "tensor joined from") == 80 * MIB
-    assert number(found, "lists that were joined") == 1
+    assert number(found, "lists of gathered shards, each joined into one tensor") == 1
     assert any(evidence.where == "train.py:8 fill8" for evidence in found.evidence)
     assert found.severity == "warning"  # the list is live at the peak
     assert found.saving.expected_bytes == 80 * MIB
