@@ -36,7 +36,7 @@ def record(
         list[str] | None,
         typer.Option(
             "--backend",
-            metavar="cuda|npu|xpu|cpu",
+            metavar="cuda|npu|xpu|mps|accelerator|cpu",
             help="Backends to record. Default: the accelerators in use, else the CPU.",
         ),
     ] = None,

@@ -10,7 +10,7 @@ from typing import Optional
 
 VARIABLE = "MEMDIAG_RECORD"
 FIX_VARIABLE = "MEMDIAG_FIX"  # the remedies that a run applies, see fixing
-BACKENDS = ("cuda", "npu", "xpu", "cpu")
+BACKENDS = ("cuda", "npu", "xpu", "mps", "accelerator", "cpu")
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,8 @@ def recording(
 
     Args:
         path: The file to write; an existing file is overwritten.
-        backends: "cuda", "npu", "xpu", "cpu"; empty for the accelerators that the process uses, else the CPU.
+        backends: "cuda", "npu", "xpu", "cpu", "mps", or "accelerator" for the counters of any accelerator; empty for
+            the accelerators that the process uses, else the CPU.
         max_events: Number of most recent entries to retain per device.
         every: Interval in steps at which the file is also written; 0 for only at the end.
         names: Whether tensors are named.

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .backends.counters import CounterSamples
 from .card_samples import CardSamples
 from .host_samples import HostSamples
 from .long_waits import LongWaits
@@ -22,6 +23,9 @@ def sources_for(backend: Any, steps: Callable[[], int]) -> list[Any]:
     """
     waits = [LongWaits(steps)] if os.environ.get("MEMDIAG_PHANTOM") else []
     host = HostSamples(sys.modules.get("torch"))
+    if getattr(backend, "is_counted", False):
+        card = [CardSamples(backend)] if backend.knows_card() else []
+        return [CounterSamples(backend), *card, host, *waits]
     if not asks_driver(backend):
         return [host, *waits]
     return [CardSamples(backend), ProcessSamples(backend.name, backend.driver_number), host, *waits]

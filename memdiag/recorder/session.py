@@ -12,11 +12,9 @@ from typing import Any
 
 from . import config as configuration
 from . import private, process, sampling
-from .backends.cpu import Cpu
-from .backends.cuda import Cuda
 from .backends.npu import Npu
-from .backends.xpu import Xpu
 from .card_samples import CardSamples
+from .devices import FirstUse, has_content, watch_devices
 from .files import Place, cannot_write, write_json, write_pickle
 from .guard import contained
 from .holding import Holding
@@ -81,6 +79,7 @@ class Session:
         self._steps_at_oom = -1
         self._dump_seconds = 0.0
         self.sampler = Sampler(lambda: self.training.steps, config.sample_interval)
+        self._first_use = FirstUse(torch, self.sampler, self._start_samples, self._started)
         self.saving = Saving(self.sampler.take)
         self._holding = Holding(torch, self.marks, is_on=config.holders)
         self.marks.added = self._marked
@@ -98,13 +97,8 @@ class Session:
         atexit.register(self.end)  # first: a profiler that is never stopped crashes the interpreter at exit
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
-        wanted = self.config.backends
-        for accelerator in (Cuda(), Xpu()):
-            if not wanted or accelerator.name in wanted:
-                contained(accelerator.watch)(self.torch, self._started)
-        cpu = Cpu()
-        if "cpu" in wanted or (not wanted and cpu.is_alone(self.torch)):
-            cpu.watch(self.torch, self._started)
+        watch_devices(self.torch, self.config.backends, self._started)
+        self._first_use.count(self.config.backends)
         self.training.install()
         self._take_signals()
 
@@ -131,6 +125,7 @@ class Session:
     def _start(self, backend: Any) -> None:
         backend.start(self.config.max_events)
         if not backend.is_active:
+            self._first_use.instead_of(backend)
             return
         self._on = True
         self._start_samples(backend)
@@ -161,7 +156,10 @@ class Session:
 
     def _marked(self, kind: int, position: Position) -> None:
         """Takes a sample at a mark, of the devices that the program has used so far."""
-        if not self._on or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
+            return
+        self._first_use.look()
+        if not self._on:
             return
         device, allocs, _ = position
         if allocs > 0 and device not in self.sampler.devices and asks_driver(self._main):
@@ -175,16 +173,19 @@ class Session:
         """Stops the timer and takes the last sample; called before the backend shuts the device down."""
         if os.getpid() == self._pid and not self.sampler.is_stopped:
             self.sampler.stop()
+            self._first_use.look()
             if self._on:
                 self.sampler.take(END)
 
     @contained
     def end(self) -> None:
         """Writes the last file and removes all hooks; safe to call twice."""
-        if os.getpid() != self._pid or (not self.backends and not self._written):
+        if os.getpid() != self._pid:
             return
         with self._lock:
             self.last_sample()
+            if not self.backends and not self._written:
+                return
             if self._on and not self._died_of_oom():
                 self.write("exit")
             self.training.remove()
@@ -319,6 +320,7 @@ class Session:
         """Writes a file for each backend with recorded events, and a status file."""
         if os.getpid() != self._pid or process.is_data_worker():
             return
+        self._first_use.look()
         with self._lock, held(), uncollected():
             self._writer, began = threading.get_ident(), time.perf_counter()
             try:
@@ -333,7 +335,7 @@ class Session:
 
     def _write_backend(self, backend: Any, reason: str) -> None:
         content = backend.snapshot()
-        if content is None or (not any(content.get("device_traces") or ()) and not content.get("segments")):
+        if content is None or not (has_content(content) or getattr(backend, "is_counted", False)):
             return
         known = self._written.get(backend.name)
         if getattr(backend, "taken_over", "") and known is not None and backend.num_events(content) < known["events"]:

@@ -39,8 +39,8 @@ TEXTS: dict[str, dict[str, str]] = {
         "zh": "程序使用分配器 {name}，请求快照可能使进程终止：memdiag 不录制它",
     },
     "allocator.no-history": {
-        "en": "the program uses the allocator {name}, which keeps no history: memdiag does not record it",
-        "zh": "程序使用分配器 {name}，它不保留历史：memdiag 不录制它",
+        "en": "the program uses the allocator {name}, which keeps no history: memdiag records only its counters",
+        "zh": "程序使用分配器 {name}，它不保留历史：memdiag 只录制它的计数器",
     },
     "history.stopped": {
         "en": "the program itself stopped the memory history of {name}; memdiag does not change its settings",

@@ -66,9 +66,7 @@ def card_samples_in(own: Mapping[str, Any], device: int) -> Table:
     """Returns the samples of a device (``schema.SAMPLES``)."""
     rows: list[tuple[int, ...]] = []
     for sample in samples_of(own):
-        row = next(
-            (row for row in _rows(sample.sections.get("card"), _MOST_DEVICES) if row.get("device") == device), {}
-        )
+        row = next((row for row in rows_in(sample.sections.get("card")) if row.get("device") == device), {})
         total, free, reserved = (count(row.get(f"{name}_bytes"), _MOST_BYTES) for name in ("total", "free", "reserved"))
         if total is None or free is None or reserved is None or not 0 < total >= free:
             continue
@@ -97,7 +95,7 @@ def host_samples_in(own: Mapping[str, Any]) -> Table:
 
 def _processes(section: Any, device: int) -> dict[int, int]:
     """Returns the bytes of each process on a device, by process id; empty if unknown."""
-    for row in _rows(section, _MOST_DEVICES):
+    for row in rows_in(section):
         found = row.get("bytes")
         if row.get("device") == device and isinstance(found, dict) and len(found) <= _MOST_PROCESSES:
             return {
@@ -117,9 +115,10 @@ def _shares(processes: Mapping[int, int], pid: Any, used: int) -> tuple[int, int
     return (mine, others) if mine + others <= used else (-1, -1)
 
 
-def _rows(section: Any, most: int) -> Iterator[Mapping[str, Any]]:
+def rows_in(section: Any) -> Iterator[Mapping[str, Any]]:
+    """Yields the rows of a section of a sample, one for each device."""
     if isinstance(section, list):
-        yield from (row for row in section[:most] if isinstance(row, dict))
+        yield from (row for row in section[:_MOST_DEVICES] if isinstance(row, dict))
 
 
 def count(value: Any, most: int) -> int | None:

@@ -22,6 +22,7 @@ from memdiag.sources.pickles import Tape, read_tape
 from memdiag.sources.pickles import tags as m
 from memdiag.sources.pickles.kernels import flatten, integers, total_items
 from memdiag.sources.recorded import environment_in, notes_in, recorded_in
+from memdiag.sources.run_counters import with_counters
 from memdiag.sources.run_facts import card_in
 from memdiag.sources.run_samples import card_samples_in, host_samples_in
 from memdiag.sources.snapshot_columns import MOST_BYTES, ColumnReader, checked
@@ -350,6 +351,9 @@ class _SnapshotReader(ColumnReader):
                 card=card_in(self.own, device),
                 samples=card_samples_in(self.own, device),
             )
+            if not len(raw.action) and (counted := with_counters(raw, self.own)) is not None:
+                raw = counted
+                self.notes.append(Note("MD908", on_device(device, phrase("notes.counters"))))
             raw, outside = without_workspace(raw) if self._own_text("backend") != "cpu" else (without_cache(raw), 0)
             if outside:
                 self.notes.append(

@@ -17,11 +17,16 @@ class Xpu(Cuda):
     def watch(self, torch: Any, started: Callable[[Any], None]) -> None:
         """Waits until the program initialises XPU; does nothing if this PyTorch keeps no history of it."""
         self._torch = torch
+        if self.keeps_history(torch):
+            self._follow()
+            torch.xpu._lazy_call(contained(lambda: started(self)))
+
+    @staticmethod
+    def keeps_history(torch: Any) -> bool:
+        """Returns whether this PyTorch is built for XPU and keeps a history of it."""
         xpu = getattr(torch, "xpu", None)
         memory = getattr(xpu, "memory", None)
-        if xpu is not None and xpu._is_compiled() and hasattr(memory, "_record_memory_history"):
-            self._follow()
-            xpu._lazy_call(contained(lambda: started(self)))
+        return xpu is not None and xpu._is_compiled() and hasattr(memory, "_record_memory_history")
 
     @property
     def _home(self) -> Any:

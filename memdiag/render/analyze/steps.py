@@ -9,13 +9,15 @@ from memdiag.text import phrase
 
 RECORD = 'torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")'
 _OTHER_PROGRAMS = {"rmm-csv", "jax-profile", "bfc-dump", "nccl-log", "hccl-log"}
+_OTHER_MODULES = {"npu", "xpu"}
+_COUNTERS_ONLY = "MD908"  # the note of a recording whose allocator has no history to record
 DUMP = 'torch.cuda.memory._dump_snapshot("trace.pkl")'
 
 
 def record_lines(backend: str | None) -> tuple[str, str]:
-    """Returns the two lines of Python that record a trace on ``backend`` ("npu", or any with torch.cuda)."""
-    if backend == "npu":
-        return RECORD.replace("torch.cuda.", "torch.npu."), DUMP.replace("torch.cuda.", "torch.npu.")
+    """Returns the two lines of Python that record a trace on ``backend`` ("npu", "xpu", or any with torch.cuda)."""
+    if backend in _OTHER_MODULES:
+        return RECORD.replace("torch.cuda.", f"torch.{backend}."), DUMP.replace("torch.cuda.", f"torch.{backend}.")
     return RECORD, DUMP
 
 
@@ -36,8 +38,9 @@ def next_steps(report: Report) -> list[tuple[str, str]]:
     if len(busy) > 1:
         most = max(busy, key=lambda device: device.peak.reserved_bytes or 0)
         steps.append((phrase("report.next.device"), f"memdiag analyze {file} --device {most.device}"))
-    is_torch = report.source.format not in _OTHER_PROGRAMS
-    if is_torch and (not report.source.num_events or any(not device.top_sites for device in busy) or not busy):
+    is_counted = any(note.code == _COUNTERS_ONLY for note in report.notes)
+    can_record = report.source.format not in _OTHER_PROGRAMS and not is_counted
+    if can_record and (not report.source.num_events or any(not device.top_sites for device in busy) or not busy):
         begin, end = record_lines(report.source.backend)
         steps.append((phrase("report.next.record"), begin))
         steps.append((phrase("report.next.dump"), end))
