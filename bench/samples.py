@@ -35,10 +35,12 @@ def main() -> None:
     parser.add_argument("--device", choices=sorted(SIZES), default="cpu")
     parser.add_argument("--python", default=sys.executable, help="the Python that trains")
     parser.add_argument("--phantom", default="", help="the phantom device to train on")
+    parser.add_argument("--size", default="", help="layers, width, tokens and steps; default: those of bench/record.py")
     parser.add_argument("--runs", type=int, default=7)
     args = parser.parse_args()
     here = Machine.here()
-    command = [args.python, str(PROGRAM), args.device, *map(str, SIZES[args.device])]
+    size = args.size.split(",") if args.size else map(str, SIZES[args.device])
+    command = [args.python, str(PROGRAM), args.device, *size]
     plain = {**os.environ, "OMP_NUM_THREADS": "1"}
     if args.phantom:
         same_addresses_from_now_on()

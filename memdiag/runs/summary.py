@@ -66,7 +66,9 @@ def summarize(run: FinishedRun, ended: Ended, before: str = "") -> RunSummary:
         dumps_seconds=_seconds(slowest, "seconds_in_dumps"),
         is_phantom=run.phantom,
         was_sent_away=bool(_SENT_AWAY.intersection(ended.signals)),
-        warnings=tuple(dict.fromkeys(warning for status in recorded for warning in status.get("said") or ())),
+        warnings=tuple(
+            dict.fromkeys((*(word for status in recorded for word in status.get("said") or ()), *lost(run)))
+        ),
         problems=run.problems,
         nested=tuple(map(shown, run.nested)),
         reasons=tuple(reasons),
@@ -166,6 +168,14 @@ def _chosen(recorded: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def num_events(status: Mapping[str, Any]) -> int:
     """Returns the number of recorded events of a process."""
     return sum(file.get("events") or 0 for file in (status.get("files") or {}).values())
+
+
+def lost(run: FinishedRun) -> list[str]:
+    """Returns a line for each process that was killed before it wrote a file, beside others that did."""
+    written = {status.get("pid") for status in run.recorded}
+    killed = [process for process in run.processes if "ended" in process and process["ended"] is None]
+    found = [str(process.get("pid")) for process in killed if process.get("pid") not in written]
+    return [phrase("record.why.killed", pid=pid) for pid in found[:MOST_ROWS]] if written else []
 
 
 def why_not(run: FinishedRun) -> list[str]:

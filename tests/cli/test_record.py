@@ -20,11 +20,9 @@ from memdiag.runs import summary
 from memdiag.runs.chosen import choose_trace
 from memdiag.runs.finishing import FinishedRun
 from memdiag.runs.recording import Order, perform
+from tests.cli.conftest import FAKE_TORCH, MEMDIAG
 from tests.pythons import finds_device
 
-ROOT = Path(__file__).parents[2]
-FAKE_TORCH = ROOT / "tests" / "recorder" / "fake_torch"
-MEMDIAG = [sys.executable, "-c", "import sys; from memdiag.cli.main import main; sys.exit(main())"]
 PYTHON = sys.executable
 TRAIN = "import torch; torch.empty(1000); torch.step(); torch.empty(2000); "
 
@@ -36,21 +34,6 @@ def real_torch():
     if not named and subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode:
         pytest.skip("needs torch here, or a Python with it in MEMDIAG_TEST_TORCH_PYTHON")
     return python
-
-
-@pytest.fixture
-def record(tmp_path):
-    """Runs memdiag record in an empty folder, with the fake torch."""
-
-    def run(*command, options=(), fake=True, **more):
-        base = {name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "PYTHON", "RANK"))}
-        base["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([str(FAKE_TORCH)] if fake else [])])
-        given = [*MEMDIAG, "record", *options, "--", *command]
-        return subprocess.run(
-            given, cwd=tmp_path, env={**base, **more}, capture_output=True, text=True, timeout=200, check=False
-        )
-
-    return run
 
 
 def the_run(folder):
