@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from memdiag.fix.case import Case, Peaks
+from memdiag.fix.case import FixCase, Peaks
 from memdiag.fix.edit import union
 from memdiag.fix.remedies.checkpoint import Block, find_blocks, propose
 from memdiag.fix.run import case_of
@@ -62,7 +62,7 @@ def record(shape: str, python: str, device: str, work: Path) -> Path:
     return file
 
 
-def compare(case: Case) -> list[Compared]:
+def compare(case: FixCase) -> list[Compared]:
     """Returns the result for each budget that some set of blocks fits into."""
     blocks = [block for block in find_blocks(case) if block.path in case.modules.blocks]
     sets = [[block for i, block in enumerate(blocks) if number >> i & 1] for number in range(1 << len(blocks))]
@@ -85,7 +85,7 @@ def compare(case: Case) -> list[Compared]:
     return found
 
 
-def fits(case: Case, chosen: list[Block], peaks: Peaks) -> bool:
+def fits(case: FixCase, chosen: list[Block], peaks: Peaks) -> bool:
     """Returns whether a set fits, from its peaks without a limit, or from a replay if those do not decide."""
     if peaks.reserved <= case.room_bytes:
         return True

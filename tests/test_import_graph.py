@@ -1,6 +1,7 @@
-"""The import graph of the package has no cycles, and only listed modules import torch by name."""
+"""The import graph has no cycles, only listed modules import torch by name, and a class name is used once."""
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 import grimp
@@ -77,3 +78,16 @@ def test_torch_is_imported_by_name_in_listed_modules_only():
         str(path.relative_to(root)) for path in PACKAGE.rglob("*.py") if torch_by_name(path.read_text(encoding="utf-8"))
     }
     assert found == BY_NAME
+
+
+# Frameworks import a callback from the module of their own name, and users of one framework never see the other.
+SAME_NAME = {"MemdiagCallback"}
+
+
+def test_a_class_name_is_used_once():
+    modules = defaultdict(list)
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                modules[node.name].append(path.relative_to(PACKAGE).as_posix())
+    assert {name: paths for name, paths in modules.items() if len(paths) > 1 and name not in SAME_NAME} == {}

@@ -214,7 +214,7 @@ def test_a_search_for_the_largest_value(schema, tmp_path):
 
 
 def test_a_rerun(schema, tmp_path, root):
-    from memdiag.recorder.launch import Ended
+    from memdiag.recorder.launch import ProgramEnd
     from memdiag.recorder.run_folder import RunFolder
     from memdiag.runs.finishing import FinishedRun
     from memdiag.runs.recording import Done
@@ -224,6 +224,6 @@ def test_a_rerun(schema, tmp_path, root):
     trace, folder = root / "examples" / "gpt-train.pickle", RunFolder(str(tmp_path), "")
     run = RepeatableRun(tmp_path, {"argv": ["python"], "cwd": str(tmp_path), "phantom": None}, (trace,))
     finished = FinishedRun(folder, ({"trace": str(trace)},), (), None, (), any_python=True)
-    compare(predict(run, ""), Done(folder, Ended(0, 1.0), finished))
+    compare(predict(run, ""), Done(folder, ProgramEnd(0, 1.0), finished))
     written = json.loads((tmp_path / "try.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator(schema("try")).validate(written)

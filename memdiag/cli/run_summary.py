@@ -7,12 +7,12 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memdiag.recorder.launch import Ended
+    from memdiag.recorder.launch import ProgramEnd
     from memdiag.results.recording import RunSummary
     from memdiag.runs.finishing import FinishedRun
 
 
-def print_summary(run: FinishedRun, ended: Ended, before: str) -> None:
+def print_summary(run: FinishedRun, ended: ProgramEnd, before: str) -> None:
     """Prints the recorded files, or why recording failed; after an out-of-memory error, also its report.
 
     Args:

@@ -12,7 +12,7 @@ from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.watch.link import Link
+    from memdiag.watch.link import AgentLink
     from memdiag.watch.readings import Readings
 
 
@@ -101,7 +101,7 @@ def watch(
     from memdiag.cli.watch_screen import follow, shows_screen
     from memdiag.watch.attach import attach
     from memdiag.watch.choose import pid_of
-    from memdiag.watch.link import Ended
+    from memdiag.watch.link import WatchEnded
     from memdiag.watch.readings import Readings
 
     pid = pid_of(process)
@@ -124,7 +124,7 @@ def watch(
             )
         if snapshot is not None:
             _write(link, snapshot)
-    except Ended:
+    except WatchEnded:
         _say(phrase("watch.ended-now", pid=f"{pid}"))
     except KeyboardInterrupt:
         if snapshot is not None:
@@ -133,12 +133,12 @@ def watch(
         link.close()
 
 
-def _serve(address: str, link: Link, readings: Readings, *, interval: float, seconds: float | None) -> None:
+def _serve(address: str, link: AgentLink, readings: Readings, *, interval: float, seconds: float | None) -> None:
     """Serves the last reading until the time is over or the process ends."""
     from memdiag.cli.watch_screen import each
     from memdiag.metrics.prometheus import Server
     from memdiag.results.watch import WatchReading
-    from memdiag.watch.link import Ended
+    from memdiag.watch.link import WatchEnded
 
     last: list[WatchReading | None] = [None]
     link.read(interval)
@@ -149,14 +149,14 @@ def _serve(address: str, link: Link, readings: Readings, *, interval: float, sec
         _say(phrase("watch.serving", pid=f"{link.target.pid}", url=server.url))
         for last[0] in found:
             pass
-    except Ended:
+    except WatchEnded:
         last[0] = None
         raise
     finally:
         server.close()
 
 
-def start_history(link: Link, max_events: int) -> None:
+def start_history(link: AgentLink, max_events: int) -> None:
     """Starts the history.
 
     Raises:
@@ -173,7 +173,7 @@ def start_history(link: Link, max_events: int) -> None:
 class _Keys:
     """What the keys of the screen do; each returns a line to show."""
 
-    def __init__(self, link: Link, readings: Readings, path: Path | None, max_events: int) -> None:
+    def __init__(self, link: AgentLink, readings: Readings, path: Path | None, max_events: int) -> None:
         self._link = link
         self._path = path
         self._max_events = max_events
@@ -202,7 +202,7 @@ class _Keys:
         return ""
 
 
-def _write(link: Link, path: Path) -> None:
+def _write(link: AgentLink, path: Path) -> None:
     link.snapshot(path)
     _say(phrase("watch.wrote", path=str(path)))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from memdiag.results.watch import WatchReading
-    from memdiag.watch.link import Link
+    from memdiag.watch.link import AgentLink
     from memdiag.watch.readings import Readings
 
 _FIRST = 15.0  # seconds to wait for the first reading
@@ -40,7 +40,7 @@ def shows_screen() -> bool:
 
 
 def follow(
-    link: Link, readings: Readings, *, interval: float, seconds: float | None, as_json: bool, keys: Keys | None
+    link: AgentLink, readings: Readings, *, interval: float, seconds: float | None, as_json: bool, keys: Keys | None
 ) -> None:
     """Shows readings until the time is over, a key ends it, or the process does.
 
@@ -64,7 +64,7 @@ def follow(
     _on_screen(link, readings, until, keys)
 
 
-def each(link: Link, readings: Readings, seconds: float | None) -> Iterator[WatchReading]:
+def each(link: AgentLink, readings: Readings, seconds: float | None) -> Iterator[WatchReading]:
     """Yields readings for a time, or until the process ends.
 
     Raises:
@@ -73,7 +73,7 @@ def each(link: Link, readings: Readings, seconds: float | None) -> Iterator[Watc
     return _read(link, readings, None if seconds is None else time.monotonic() + seconds, _FIRST)
 
 
-def _read(link: Link, readings: Readings, until: float | None, wait: float) -> Iterator[WatchReading]:
+def _read(link: AgentLink, readings: Readings, until: float | None, wait: float) -> Iterator[WatchReading]:
     """Yields readings until a time; at least one."""
     num = 0
     while not num or until is None or time.monotonic() < until:
@@ -83,7 +83,7 @@ def _read(link: Link, readings: Readings, until: float | None, wait: float) -> I
             yield readings.add(message)
 
 
-def _on_screen(link: Link, readings: Readings, until: float | None, keys: Keys) -> None:
+def _on_screen(link: AgentLink, readings: Readings, until: float | None, keys: Keys) -> None:
     from rich.console import Console
     from rich.live import Live
 

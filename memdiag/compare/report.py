@@ -21,10 +21,10 @@ from memdiag.results.compare import (
     Comparison,
     Curves,
     FindingRow,
-    Held,
     How,
     NameRow,
     Side,
+    SiteHeld,
     SiteRow,
 )
 from memdiag.text import joined, phrase
@@ -87,7 +87,7 @@ def held_against(
     return _same(comparison) if _is_same(comparison) else comparison
 
 
-def site_rows(sites: Sequence[Sequence[Held] | None], known: Sequence[Known]) -> tuple[SiteRow, ...] | None:
+def site_rows(sites: Sequence[Sequence[SiteHeld] | None], known: Sequence[Known]) -> tuple[SiteRow, ...] | None:
     """Returns every call site that holds memory in any trace, largest difference to the base first.
 
     None if fewer than two traces have call sites.

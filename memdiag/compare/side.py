@@ -21,7 +21,7 @@ from memdiag.compare.axis import Axis
 from memdiag.compare.facts import facts_of, run_of, settings_of
 from memdiag.compare.places import Known
 from memdiag.errors import MemdiagError
-from memdiag.results.compare import Amount, CodePlace, ComparedFinding, Held, Side
+from memdiag.results.compare import Amount, CodePlace, ComparedFinding, Side, SiteHeld
 from memdiag.results.report import Usage
 from memdiag.sources import load
 from memdiag.text import phrase
@@ -201,7 +201,7 @@ def _most(names: tuple[str, ...], index: Array, size: Array) -> str:
     return names[number] if number else ""
 
 
-def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
+def _sites(view: DeviceView, lives: _Lives, active: int) -> list[SiteHeld]:
     """Returns the call sites that hold memory at the moment, most bytes first.
 
     Active bytes that belong to no tensor of the file are included.
@@ -222,7 +222,7 @@ def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
     for place, number in places.items():
         mine = rows[order[ends[number] : ends[number + 1]]]
         if len(mine):
-            found.append((Held(place, lives.amount(mine)), mine))
+            found.append((SiteHeld(place, lives.amount(mine)), mine))
     found.sort(key=lambda item: (-item[0].amount.bytes, item[0].place.label, item[0].place.path))
     named = (
         [replace(held, names=names_of(view, mine, 2)) for held, mine in found[:_MOST_NAMED]] if has_names(view) else []
@@ -230,7 +230,7 @@ def _sites(view: DeviceView, lives: _Lives, active: int) -> list[Held]:
     sites = [*named, *(held for held, _ in found[len(named) :])]
     rest = active - sum(held.amount.bytes for held in sites)
     if rest > 0:
-        sites.append(Held(CodePlace(UNTOLD), Amount(rest, never_freed_bytes=rest)))
+        sites.append(SiteHeld(CodePlace(UNTOLD), Amount(rest, never_freed_bytes=rest)))
     return sorted(sites, key=lambda held: -held.amount.bytes)
 
 

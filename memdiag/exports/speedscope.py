@@ -31,7 +31,7 @@ _US = 1000  # in a millisecond
 
 def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     """Writes the profiles; returns the file."""
-    frames = _Frames(trace.stacks)
+    frames = _SpeedscopeFrames(trace.stacks)
     profiles = [profile for device in wanted.devices(trace) for profile in _profiles(trace, device, frames, wanted.at)]
     if not profiles:
         raise MemdiagError(phrase("errors.no-flames", path=str(trace.path)), phrase("errors.no-flames.hint"))
@@ -48,7 +48,7 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     return [path]
 
 
-class _Frames:
+class _SpeedscopeFrames:
     """Frames in speedscope's format, only used ones."""
 
     def __init__(self, stacks: Stacks) -> None:
@@ -77,7 +77,7 @@ class _Frames:
         return self._number[frame]
 
 
-def _profiles(trace: Trace, device: DeviceTrace, frames: _Frames, at: str | int) -> list[dict[str, Any]]:
+def _profiles(trace: Trace, device: DeviceTrace, frames: _SpeedscopeFrames, at: str | int) -> list[dict[str, Any]]:
     if not len(device.tensors):
         return []
     (view,) = Context(at, device=device.device).views(trace)

@@ -18,7 +18,7 @@ _SLOPE, _OTHER_SLOPE, _PRIOR = 0.7, -0.5, 0.05
 _NEAR = 0.03  # standard deviation of log(peak) between two runs of the same line
 
 
-class Prediction:
+class PeakModel:
     """A linear model of the logarithm of the peak, and straight lines between runs.
 
     Args:

@@ -20,14 +20,14 @@ import numpy as np
 
 from memdiag.fit.brackets import Brackets
 from memdiag.fit.grid import Cell, Grid
-from memdiag.fit.prediction import Prediction
+from memdiag.fit.prediction import PeakModel
 from memdiag.trace.table import Array
 
 REFUTED_FROM = 1.01  # ratio of two peaks against the order: below, segments of the allocator explain it
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What a run showed: its reserved peak in bytes, and whether it fits on each device. An error has neither."""
 
     peak_bytes: int | None = None
@@ -59,7 +59,7 @@ class _Family:
         self.by = np.full((self._num_devices, len(self.cells)), -1, dtype=np.int64)
         self.ran = np.zeros(len(self.cells), dtype=bool)
 
-    def add(self, cell: Cell, outcome: Outcome) -> None:
+    def add(self, cell: Cell, outcome: RunOutcome) -> None:
         """Adds a run, and what it decides: the nearest run that decides a configuration is named for it."""
         here = self.place[cell]
         self.ran[here] = True
@@ -81,7 +81,7 @@ class _Family:
 
 
 @dataclass
-class Search:
+class FitSearch:
     """The state of a search on one kind of device.
 
     Attributes:
@@ -95,11 +95,11 @@ class Search:
     grid: Grid
     usable_bytes: tuple[int, ...]
     is_exhaustive: bool = False
-    outcomes: dict[Cell, Outcome] = field(default_factory=dict)
+    outcomes: dict[Cell, RunOutcome] = field(default_factory=dict)
     refuted: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._prediction, self._brackets, self._num_learnt = Prediction(self.grid), Brackets(self.grid), 0
+        self._prediction, self._brackets, self._num_learnt = PeakModel(self.grid), Brackets(self.grid), 0
         self._seen: set[Cell] = set()
         self._make_families()
 
@@ -250,7 +250,7 @@ def _below(z: float) -> float:
     return 0.5 * (1 + math.erf(z / math.sqrt(2)))
 
 
-def frontier(search: Search, device: int) -> Mapping[Cell, bool | None]:
+def frontier(search: FitSearch, device: int) -> Mapping[Cell, bool | None]:
     """Returns for each configuration whether it fits on a device; None: the command failed."""
     found = {cell: search.decided(cell, device) or search.bracketed(cell, device) for cell in search.grid.cells}
     return {cell: None if known is None else known[0] for cell, known in found.items()}

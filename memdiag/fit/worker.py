@@ -15,7 +15,7 @@ from memdiag.fit.measure import Need, measure
 from memdiag.fit.order import FitOrder, FitProgress
 from memdiag.fit.ranks import NEARLY_HEAVIEST, probing_ranks
 from memdiag.fit.recordings import TRACES, Recorded, Recorder, RunOrder
-from memdiag.fit.search import Outcome, Search
+from memdiag.fit.search import FitSearch, RunOutcome
 from memdiag.runs.listener import Listener
 from memdiag.text import phrase
 from memdiag.units import format_bytes
@@ -54,12 +54,12 @@ class Ran:
         """What each process needs."""
         return [need for _, need in self.processes]
 
-    def outcome(self, num_devices: int) -> Outcome:
+    def outcome(self, num_devices: int) -> RunOutcome:
         """Returns the outcome for the search."""
         if self.error or not self.needs:
-            return Outcome()
+            return RunOutcome()
         fits = tuple(all(need.on[device].fits for need in self.every) for device in range(num_devices))
-        return Outcome(self.heaviest[1].peak_reserved_bytes, fits)
+        return RunOutcome(self.heaviest[1].peak_reserved_bytes, fits)
 
 
 class Worker:
@@ -77,7 +77,7 @@ class Worker:
         self.order, self.grid, self.kind, self.recorder, self.listener = order, grid, kind, recorder, listener
         self.on_progress = on_progress
         usable = tuple(device.usable_bytes for device in kind.devices)
-        self.search = Search(grid, usable, order.is_exhaustive)
+        self.search = FitSearch(grid, usable, order.is_exhaustive)
         self.ran: dict[Cell, Ran] = {}
         self._heavy: dict[Cell, tuple[int, ...]] = {}
         self._world = None if order.world is None else Expression(order.world, frozenset(a.name for a in grid.axes))

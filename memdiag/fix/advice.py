@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from memdiag.analyzers.report import build_report
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.results.fix import FixAdvice
 
 _MOST = 3
@@ -22,7 +22,7 @@ _MENDED_BY = {
 }
 
 
-def advise(case: Case, proposed: Collection[str]) -> tuple[FixAdvice, ...]:
+def advise(case: FixCase, proposed: Collection[str]) -> tuple[FixAdvice, ...]:
     """Returns the changes of code that the report of a recording recommends, the most important first.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.text import Phrase
 
@@ -74,7 +74,7 @@ class ProgramRemedy(Protocol):
 
     NAME: str
 
-    def propose(self, case: Case) -> Iterable[Proposal | Refusal]:
+    def propose(self, case: FixCase) -> Iterable[Proposal | Refusal]:
         """Yields its proposals for a program, those that cost least first; nothing if it does not apply.
 
         Of several proposals, at most one is chosen. Refusals name parts of the program that it must leave alone.

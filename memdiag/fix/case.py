@@ -47,7 +47,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Case:
+class FixCase:
     """One recorded process and the memory that it should fit into.
 
     Attributes:
@@ -62,19 +62,19 @@ class Case:
     given: Given = field(default_factory=Given)
     returning: frozenset[str] = frozenset()
 
-    def after(self, given: Given) -> Case:
+    def after(self, given: Given) -> FixCase:
         """Returns the case with the changes of chosen remedies; what was prepared is kept."""
         return self._with(replace(self, given=given))
 
-    def sparing(self, share: float) -> Case:
+    def sparing(self, share: float) -> FixCase:
         """Returns the case with a share of the allocator's memory to spare; what was prepared is kept."""
         return self._with(replace(self, budget_bytes=self.budget_bytes - int(share * self.room_bytes)))
 
-    def knowing(self, returning: frozenset[str]) -> Case:
+    def knowing(self, returning: frozenset[str]) -> FixCase:
         """Returns the case with more modules that return several tensors; what was prepared is kept."""
         return self._with(replace(self, returning=self.returning | returning))
 
-    def _with(self, made: Case) -> Case:
+    def _with(self, made: FixCase) -> FixCase:
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name in _PREPARED})
         return made
 

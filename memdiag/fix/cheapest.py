@@ -40,7 +40,7 @@ def live_curve(workload: Workload) -> Array:
 
 
 @dataclass(frozen=True)
-class Parts:
+class RecomputableParts:
     """Parts of a model that can be recomputed.
 
     Attributes:
@@ -56,7 +56,7 @@ class Parts:
     excludes: Array
 
     @classmethod
-    def of(cls, live: Array, change: Array, cost: Array, excludes: Array) -> Parts:
+    def of(cls, live: Array, change: Array, cost: Array, excludes: Array) -> RecomputableParts:
         """Returns parts with the moments at which some set of them may have its peak.
 
         Of each stretch in which no change differs, the moment with the highest live bytes remains.
@@ -90,7 +90,7 @@ class PartSet:
     chosen: tuple[int, ...]
 
 
-def good_sets(parts: Parts) -> list[PartSet]:
+def good_sets(parts: RecomputableParts) -> list[PartSet]:
     """Returns all sets of few parts, or good sets of many, by increasing cost."""
     if not len(parts.cost):
         return []
@@ -107,7 +107,7 @@ def cheapest_sets(sets: list[PartSet]) -> list[PartSet]:
     return kept
 
 
-def _all_sets(parts: Parts) -> list[PartSet]:
+def _all_sets(parts: RecomputableParts) -> list[PartSet]:
     count = len(parts.cost)
     sets = (np.arange(1, 1 << count)[:, None] >> np.arange(count) & 1).astype(bool)
     sets = sets[~((sets @ parts.excludes) & sets).any(axis=1)]
@@ -123,7 +123,7 @@ def _all_sets(parts: Parts) -> list[PartSet]:
     ]
 
 
-def _searched(parts: Parts) -> list[PartSet]:
+def _searched(parts: RecomputableParts) -> list[PartSet]:
     """Returns good sets for peaks from the present one to the lowest that the search reaches, and their neighbours."""
     lowest, _ = _fill(parts, int(parts.live.min()) - 1)
     made: dict[tuple[int, ...], PartSet] = {}
@@ -137,7 +137,7 @@ def _searched(parts: Parts) -> list[PartSet]:
     return list(made.values())
 
 
-def _neighbours(parts: Parts, chosen: Array) -> Iterator[Array]:
+def _neighbours(parts: RecomputableParts, chosen: Array) -> Iterator[Array]:
     """Yields the set without each of its parts, and with another part of the same cost instead."""
     for old in np.flatnonzero(chosen).tolist():
         rest = chosen.copy()
@@ -150,7 +150,7 @@ def _neighbours(parts: Parts, chosen: Array) -> Iterator[Array]:
             yield swapped
 
 
-def _fill(parts: Parts, limit: int) -> tuple[Array, bool]:
+def _fill(parts: RecomputableParts, limit: int) -> tuple[Array, bool]:
     """Adds the part with the best ratio of needed bytes and cost until the peak is within a limit.
 
     Returns:
@@ -185,7 +185,7 @@ def _fill(parts: Parts, limit: int) -> tuple[Array, bool]:
         live += parts.change[new]
 
 
-def _improved(parts: Parts, chosen: Array, limit: int) -> Array:
+def _improved(parts: RecomputableParts, chosen: Array, limit: int) -> Array:
     """Drops parts that are not needed, and replaces parts by cheaper ones, while the peak stays within a limit."""
     live = parts.live + parts.change[chosen].sum(axis=0)
     is_better = True

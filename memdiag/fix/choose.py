@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from memdiag.fix.base import Proposal, Refusal
-from memdiag.fix.case import Case, Given, Peaks
+from memdiag.fix.case import FixCase, Given, Peaks
 from memdiag.fix.edit import Edit, union
 from memdiag.fix.remedies import PROGRAM_REMEDIES
 
@@ -14,7 +14,7 @@ _WORTH = 0.002  # share of a peak that a remedy must save
 
 
 @dataclass
-class Plan:
+class FixPlan:
     """The chosen remedies.
 
     Attributes:
@@ -32,7 +32,7 @@ class Plan:
     refused: list[Refusal] = field(default_factory=list)
 
 
-def choose(case: Case, *, unsafe: bool, without: Collection[str] = ()) -> Plan:
+def choose(case: FixCase, *, unsafe: bool, without: Collection[str] = ()) -> FixPlan:
     """Returns the remedies for a program.
 
     Remedies are added in the order of the registry until the program fits. Then each that is not needed is dropped, the
@@ -44,7 +44,7 @@ def choose(case: Case, *, unsafe: bool, without: Collection[str] = ()) -> Plan:
         without: Names of remedies to leave out.
     """
     base = case.peaks(Edit())
-    plan = Plan(base, base)
+    plan = FixPlan(base, base)
     if base.fits:
         return plan
     for name in PROGRAM_REMEDIES:
@@ -77,7 +77,7 @@ def _proposals(found: Iterable[Proposal | Refusal]) -> list[Proposal]:
     return [each for each in found if isinstance(each, Proposal)]
 
 
-def _least(case: Case, given: Sequence[Proposal], proposals: Sequence[Proposal]) -> Proposal:
+def _least(case: FixCase, given: Sequence[Proposal], proposals: Sequence[Proposal]) -> Proposal:
     """Returns the first proposal that fits; if none does, the one with the lowest reserved peak.
 
     Proposals are ordered by increasing cost, and a later one is assumed to save more.
@@ -94,7 +94,7 @@ def _least(case: Case, given: Sequence[Proposal], proposals: Sequence[Proposal])
     return proposals[low]
 
 
-def _peaks(case: Case, chosen: Sequence[Proposal]) -> Peaks:
+def _peaks(case: FixCase, chosen: Sequence[Proposal]) -> Peaks:
     given = _given(chosen)
     return case.peaks(given.edit, given.conf, lifts_fraction=given.lifts_fraction)
 
@@ -113,7 +113,7 @@ def _saves(now: Peaks, before: Peaks) -> bool:
     return now.reserved < (1 - _WORTH) * before.reserved or now.allocated < (1 - _WORTH) * before.allocated
 
 
-def _drop_unneeded(case: Case, plan: Plan) -> None:
+def _drop_unneeded(case: FixCase, plan: FixPlan) -> None:
     for each in sorted(plan.chosen, key=lambda one: (-one.moved_bytes, -one.forward_share, plan.chosen.index(one))):
         rest = [other for other in plan.chosen if other is not each]
         if not rest:

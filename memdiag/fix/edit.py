@@ -87,7 +87,7 @@ class Edit:
 
 
 @dataclass
-class _Calls:
+class _AddedCalls:
     """Calls to add, a list per column, and the place before which each is made."""
 
     where: list[int] = field(default_factory=list)
@@ -130,7 +130,7 @@ def edited(workload: Workload, edit: Edit) -> Workload:
             if made[row] >= 0:
                 sizes[made[row]] = requested
         workload = replace(workload, size=sizes)
-    calls, following = _Calls(), workload.num_tensors
+    calls, following = _AddedCalls(), workload.num_tensors
     for row, at in moved.items():
         where = max(int(np.searchsorted(workload.row, at)), int(made[row]) + 1)
         if where < len(workload.op):
@@ -147,7 +147,7 @@ def edited(workload: Workload, edit: Edit) -> Workload:
     return _merged(workload, keep, calls, following)
 
 
-def _make(workload: Workload, made: tuple[Made, ...], first: Array, calls: _Calls, following: int) -> int:
+def _make(workload: Workload, made: tuple[Made, ...], first: Array, calls: _AddedCalls, following: int) -> int:
     """Adds the calls of additional tensors, at one event the frees first; returns the next free tensor number."""
     steps = [(each.end, 0, number) for number, each in enumerate(made)]
     steps += [(each.begin, 1, number) for number, each in enumerate(made)]
@@ -174,7 +174,7 @@ def _stream(workload: Workload, made: Array, row: int) -> int:
     return int(workload.stream[made[row]]) if made[row] >= 0 else 0
 
 
-def _repeat(workload: Workload, repeat: Repeat, dropped: frozenset[int], calls: _Calls, following: int) -> int:
+def _repeat(workload: Workload, repeat: Repeat, dropped: frozenset[int], calls: _AddedCalls, following: int) -> int:
     """Adds the calls of a repetition; returns the next free tensor number."""
     first, last = (int(np.searchsorted(workload.row, at)) for at in (repeat.begin, repeat.end))
     where = int(np.searchsorted(workload.row, repeat.at))
@@ -200,7 +200,7 @@ def _repeat(workload: Workload, repeat: Repeat, dropped: frozenset[int], calls: 
     return following
 
 
-def _merged(workload: Workload, keep: Array, calls: _Calls, num_tensors: int) -> Workload:
+def _merged(workload: Workload, keep: Array, calls: _AddedCalls, num_tensors: int) -> Workload:
     rest = np.flatnonzero(keep)
     place = np.searchsorted(rest, np.array(calls.where, np.int64))
     order = np.argsort(place, kind="stable")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memdiag.fix.base import Refusal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.structure import Framework, is_compiled, is_of
 from memdiag.text import phrase
 from memdiag.trace.stacks import Frame
@@ -41,7 +41,7 @@ OPTIMIZERS = (
 _WRAPPER = "/torch/optim/optimizer.py"  # around the step of every optimizer
 
 
-def loss_refusals(case: Case, remedy: str, floor: int) -> list[Refusal]:
+def loss_refusals(case: FixCase, remedy: str, floor: int) -> list[Refusal]:
     """Returns why the remedy leaves losses alone that make large tensors.
 
     Args:
@@ -62,7 +62,7 @@ def loss_refusals(case: Case, remedy: str, floor: int) -> list[Refusal]:
     return [*found, *_of_frameworks(case, remedy, large, LOSSES, "loss")]
 
 
-def optimizer_refusals(case: Case, remedy: str, rows: Array) -> tuple[list[Refusal], Array]:
+def optimizer_refusals(case: FixCase, remedy: str, rows: Array) -> tuple[list[Refusal], Array]:
     """Returns why the remedy leaves optimizer steps alone, and the tensors that remain for it.
 
     Args:
@@ -82,7 +82,7 @@ def optimizer_refusals(case: Case, remedy: str, rows: Array) -> tuple[list[Refus
     return found, np.setdiff1d(rows, np.concatenate([compiled, *owned]))
 
 
-def _of_frameworks(case: Case, remedy: str, rows: Array, known: Sequence[Framework], kind: str) -> list[Refusal]:
+def _of_frameworks(case: FixCase, remedy: str, rows: Array, known: Sequence[Framework], kind: str) -> list[Refusal]:
     frames = case.trace.stacks.frames
     return [
         Refusal(remedy, phrase(f"fix.refused.{kind}", name=each.name), (), each.switch)
@@ -100,7 +100,7 @@ def _is_loss(name: str) -> bool:
     return any(word in name.lower() for word in _LOSS)
 
 
-def _below(case: Case, rows: Array, mask: list[bool]) -> Array:
+def _below(case: FixCase, rows: Array, mask: list[bool]) -> Array:
     """Returns those of some tensors that are allocated below some frames (a flag for each frame)."""
     if not any(mask) or not len(rows):
         return rows[:0]

@@ -15,11 +15,11 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.errors import MemdiagError
 from memdiag.fix.advice import advise
 from memdiag.fix.base import Proposal
-from memdiag.fix.case import Case, Peaks
-from memdiag.fix.choose import Plan, choose
+from memdiag.fix.case import FixCase, Peaks
+from memdiag.fix.choose import FixPlan, choose
 from memdiag.fix.losses import compare_losses
 from memdiag.fix.structure import outputs_in
-from memdiag.fix.trial import Trial, as_result, resized, run
+from memdiag.fix.trial import ProgramTrial, as_result, resized, run
 from memdiag.fix.undo import find_worse
 from memdiag.results.fix import FixPeaks, FixReport, FixStep
 from memdiag.runs.listener import SILENT, Listener
@@ -103,7 +103,7 @@ def fix(
             recorded = heaviest(run(base, {**told, "outputs": outputs}, listener), listener)
         case = case_of(recorded, _budget(wanted), listener).knowing(outputs_in(Path(outputs)))
         undone: list[FixStep] = []
-        plan: Plan | None = None
+        plan: FixPlan | None = None
         while True:
             without = [*wanted.without, *(step.name for step in undone)]
             select = partial(choose, unsafe=wanted.unsafe, without=without)
@@ -118,7 +118,7 @@ def fix(
             losses = Path(tempfile.mkdtemp(dir=after))
             refused = losses / "refused"
             refused.mkdir()
-            trial = Trial(order, case, applied.variable, listener, losses, refused, Path(outputs))
+            trial = ProgramTrial(order, case, applied.variable, listener, losses, refused, Path(outputs))
             report, attempt = trial.measured(report, plan.chosen)
             if report.actual is not None and report.actual.fits:
                 compared = compare_losses(Path(before), losses) if device is None else None
@@ -147,7 +147,7 @@ def _is_near(report: FixReport) -> bool:
     return abs(report.actual.allocated_bytes / report.predicted.allocated_bytes - 1) <= _NEAR
 
 
-def _roomier(case: Case, plan: Plan, select: Callable[[Case], Plan]) -> Plan | None:
+def _roomier(case: FixCase, plan: FixPlan, select: Callable[[FixCase], FixPlan]) -> FixPlan | None:
     """Returns a plan that leaves some memory free and needs less than another one, or None."""
     for share in _SPARE:
         other = select(case.sparing(share))
@@ -205,7 +205,7 @@ def _peak(trace: Trace) -> int:
     return max((int(device.usage.reserved.max(initial=0)) for device in trace.devices), default=0)
 
 
-def case_of(file: Path, budget: int | None, listener: Listener = SILENT) -> Case:
+def case_of(file: Path, budget: int | None, listener: Listener = SILENT) -> FixCase:
     """Returns a recording prepared for remedies.
 
     Args:
@@ -228,10 +228,10 @@ def case_of(file: Path, budget: int | None, listener: Listener = SILENT) -> Case
     budget = budget or device.capacity_bytes
     if budget is None:
         raise MemdiagError(phrase("fix.error.budget"), phrase("fix.error.budget.hint"))
-    return Case(Subject.of(trace, device), budget)
+    return FixCase(Subject.of(trace, device), budget)
 
 
-def _report(wanted: FixOrder, case: Case, plan: Plan, file: Path, undone: Sequence[FixStep]) -> FixReport:
+def _report(wanted: FixOrder, case: FixCase, plan: FixPlan, file: Path, undone: Sequence[FixStep]) -> FixReport:
     chosen = {id(each) for each in plan.chosen}
     steps = [_step(each, peaks, is_chosen=id(each) in chosen) for each, peaks in plan.alone]
     return FixReport(
@@ -257,7 +257,7 @@ def _report(wanted: FixOrder, case: Case, plan: Plan, file: Path, undone: Sequen
     )
 
 
-def _advised(report: FixReport, case: Case) -> FixReport:
+def _advised(report: FixReport, case: FixCase) -> FixReport:
     return replace(report, advice=advise(case, {step.name for step in report.steps}))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from memdiag.fix.base import Refusal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.offload.passes import FORWARD
 from memdiag.text import phrase
 from memdiag.trace.stacks import Frame
@@ -105,7 +105,7 @@ class Barrier:
     rows: Array
 
 
-def barriers(case: Case, remedy: str, *, is_offload: bool = False) -> list[Barrier]:
+def barriers(case: FixCase, remedy: str, *, is_offload: bool = False) -> list[Barrier]:
     """Returns the code that the remedy, which recomputes or offloads blocks, must leave alone.
 
     Args:
@@ -177,7 +177,7 @@ def few(names: list[str]) -> tuple[str, ...]:
     return (*names[:_SHOWN], *(("…",) if len(names) > _SHOWN else ()))
 
 
-def switch_of(case: Case) -> str:
+def switch_of(case: FixCase) -> str:
     """Returns the switch of the library whose models allocate in forward; "": none is known."""
     frames = case.trace.stacks.frames
     for framework in SWITCHES:
@@ -186,7 +186,7 @@ def switch_of(case: Case) -> str:
     return ""
 
 
-def rows_with(case: Case, mask: list[bool], phase: int = FORWARD) -> Array:
+def rows_with(case: FixCase, mask: list[bool], phase: int = FORWARD) -> Array:
     """Returns the tensors that are allocated in a phase below some frames, as rows in Tensors.
 
     Args:
@@ -202,7 +202,7 @@ def rows_with(case: Case, mask: list[bool], phase: int = FORWARD) -> Array:
     return rows
 
 
-def _rows_of(case: Case, modules: tuple[str, ...]) -> Array:
+def _rows_of(case: FixCase, modules: tuple[str, ...]) -> Array:
     """Returns the tensors that forward allocates in some modules, as rows in Tensors; they need no stacks."""
     tensors = case.device.tensors
     inside = np.zeros(case.device.num_events + 1, bool)
@@ -219,7 +219,7 @@ def is_compiled(frame: Frame) -> bool:
     return any(part in path for part in _COMPILED) or _is_at(frame, _WRAPPER)
 
 
-def _functions(case: Case) -> list[bool]:
+def _functions(case: FixCase) -> list[bool]:
     """Returns for each frame whether it is the forward of an autograd Function that the program defines."""
     stacks = case.trace.stacks
     forwards = np.array([frame.name == "forward" and frame.is_user for frame in stacks.frames] or [False], bool)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memdiag.fix.base import Proposal, Refusal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.structure import refusals_in
 from memdiag.fix.undo import Attempt
 from memdiag.recorder.config import FIX_VARIABLE
@@ -60,7 +60,7 @@ def as_result(refusal: Refusal) -> FixRefusal:
 
 
 @dataclass(frozen=True)
-class Trial:
+class ProgramTrial:
     """Runs one program with different remedies.
 
     Attributes:
@@ -74,7 +74,7 @@ class Trial:
     """
 
     order: Order
-    case: Case
+    case: FixCase
     variable: str
     listener: Listener
     losses: Path

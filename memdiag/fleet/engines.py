@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from memdiag.fleet.work import Result, Task
 
 
-class Engine(Protocol):
+class FleetEngine(Protocol):
     """A place where files are read."""
 
     workers: int
@@ -26,7 +26,7 @@ class Engine(Protocol):
 class EngineType(Protocol):
     """A kind of engine."""
 
-    def __call__(self, workers: int | None = None, address: str | None = None) -> Engine:
+    def __call__(self, workers: int | None = None, address: str | None = None) -> FleetEngine:
         """Returns an engine.
 
         Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memdiag.errors import MemdiagError
-from memdiag.fleet.engines import Engine, EngineType
+from memdiag.fleet.engines import EngineType, FleetEngine
 from memdiag.fleet.files import File
 from memdiag.fleet.store import ResultStore
 from memdiag.fleet.work import Result, Task
@@ -113,7 +113,7 @@ def diagnose(
 
 
 def _compile_once(
-    files: Sequence[File], engine: Engine, store: ResultStore | None, options: Mapping[str, object]
+    files: Sequence[File], engine: FleetEngine, store: ResultStore | None, options: Mapping[str, object]
 ) -> None:
     """Reads one file before all others where loops are not compiled yet, so that not every process compiles them."""
     from memdiag.trace import compiled
@@ -134,7 +134,11 @@ def conditions_met(report: FleetReport) -> list[str]:
 
 
 def read_all(
-    files: Sequence[File], engine: Engine, store: ResultStore | None = None, told: Told | None = None, **options: object
+    files: Sequence[File],
+    engine: FleetEngine,
+    store: ResultStore | None = None,
+    told: Told | None = None,
+    **options: object,
 ) -> tuple[list[Result], int]:
     """Returns the result of each file, and the number of results that were stored before.
 
@@ -188,7 +192,7 @@ def _shared(value: Any) -> Any:
 def with_setting(
     report: FleetReport,
     files: Sequence[File],
-    engine: Engine,
+    engine: FleetEngine,
     store: ResultStore | None = None,
     told: Told | None = None,
     *,

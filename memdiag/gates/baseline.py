@@ -16,7 +16,7 @@ from memdiag.errors import MemdiagError
 from memdiag.gates.metrics import METRICS, in_words
 from memdiag.output_file import write_whole
 from memdiag.results.check import Number
-from memdiag.results.compare import Amount, CodePlace, Held
+from memdiag.results.compare import Amount, CodePlace, SiteHeld
 from memdiag.text import phrase
 from memdiag.version import __version__
 
@@ -37,7 +37,7 @@ class BaselineEntry:
     """
 
     metrics: Mapping[str, Number]
-    sites: tuple[Held, ...] | None
+    sites: tuple[SiteHeld, ...] | None
     facts: Mapping[str, str]
 
 
@@ -91,13 +91,13 @@ def _number(value: object) -> Number:
     return value
 
 
-def _held(told: Mapping[str, Any]) -> Held:
+def _held(told: Mapping[str, Any]) -> SiteHeld:
     place = CodePlace(str(told["label"]), str(told["path"] or ""), int(told["line"] or 0), str(told["function"] or ""))
-    return Held(place, Amount(int(told["bytes"]), int(told["num_tensors"]), str(told["category"] or "")))
+    return SiteHeld(place, Amount(int(told["bytes"]), int(told["num_tensors"]), str(told["category"] or "")))
 
 
 def entry_of(
-    metrics: Mapping[str, Number | None], sites: Sequence[Held] | None, facts: Mapping[str, str]
+    metrics: Mapping[str, Number | None], sites: Sequence[SiteHeld] | None, facts: Mapping[str, str]
 ) -> BaselineEntry:
     """Returns the baseline entry of a trace."""
     return BaselineEntry(
@@ -107,11 +107,11 @@ def entry_of(
     )
 
 
-def _kept(held: Held) -> Held:
+def _kept(held: SiteHeld) -> SiteHeld:
     """Returns the retained facts of a call site."""
     place, amount = held.place, held.amount
     path = "/".join(place.path.replace("\\", "/").split("/")[-_PARTS:])
-    return Held(
+    return SiteHeld(
         CodePlace(place.label, path, place.line, place.function),
         Amount(amount.bytes, amount.num_tensors, amount.category),
     )

@@ -66,7 +66,7 @@ class _Run:
 
 
 @dataclass
-class _Search:
+class _BisectSearch:
     order: BisectOrder
     revisions: Revisions
     listener: Listener
@@ -121,7 +121,7 @@ def bisect(
         MemdiagError: The good end is over the budget, the bad one within it (exit status 1), or one of them cannot be
             measured.
     """
-    search = _Search(order, revisions, listener, on_step)
+    search = _BisectSearch(order, revisions, listener, on_step)
     ends = [search.run(end) for end in (revisions.good, revisions.bad)]
     search.budget = _budget(order, ends, (revisions.good, revisions.bad))
     _check_ends(search)
@@ -159,7 +159,7 @@ def _budget(order: BisectOrder, ends: Sequence[_Run], names: Sequence[str]) -> i
     return max((low + high) // 2, int(low * (1 + SHARE)))
 
 
-def _check_ends(search: _Search) -> None:
+def _check_ends(search: _BisectSearch) -> None:
     good, bad = (search.judge(end) for end in (search.revisions.good, search.revisions.bad))
     limit = format_bytes(search.budget)
     peaks = {name: format_bytes(search.runs[end].peak) for name, end in _ends(search)}
@@ -175,11 +175,11 @@ def _check_ends(search: _Search) -> None:
         )
 
 
-def _ends(search: _Search) -> tuple[tuple[str, str], tuple[str, str]]:
+def _ends(search: _BisectSearch) -> tuple[tuple[str, str], tuple[str, str]]:
     return ("good", search.revisions.good), ("bad", search.revisions.bad)
 
 
-def _report(search: _Search, last_good: str, bad: str, left: Sequence[str]) -> BisectReport:
+def _report(search: _BisectSearch, last_good: str, bad: str, left: Sequence[str]) -> BisectReport:
     order, package = search.order, search.order.package
     sites = _grown(search.runs[last_good], search.runs[bad], order)
     title = search.revisions.title(bad)

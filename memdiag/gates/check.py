@@ -17,7 +17,7 @@ from memdiag.gates.budgets import Budget
 from memdiag.gates.judging import Tolerances, against_baseline, against_budget
 from memdiag.gates.metrics import METRICS, Measured, measure
 from memdiag.results.check import CheckedSite, CheckReport, DeviceCheck
-from memdiag.results.compare import Held, Side
+from memdiag.results.compare import Side, SiteHeld
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.moments import DEFAULT
@@ -212,7 +212,9 @@ def _holders(subject: MeasuredDevice, entry: BaselineEntry | None, root: Path | 
     return tuple(_holder(held, root) for held in subject.side.sites[:MOST_HOLDERS])
 
 
-def _grown(before: tuple[Held, ...], now: tuple[Held, ...], known: Known, root: Path | None) -> tuple[CheckedSite, ...]:
+def _grown(
+    before: tuple[SiteHeld, ...], now: tuple[SiteHeld, ...], known: Known, root: Path | None
+) -> tuple[CheckedSite, ...]:
     from memdiag.gates.baseline import MOST_SITES
 
     rows = site_rows([before, now], [Known([held.place for held in before]), known]) or ()
@@ -230,7 +232,7 @@ def _grown(before: tuple[Held, ...], now: tuple[Held, ...], known: Known, root: 
         ):
             continue
         moved = row.places[0].line if row.matched[1] == "moved" and row.places[0] is not None else 0
-        held = _holder(Held(place, is_now), root)
+        held = _holder(SiteHeld(place, is_now), root)
         found.append(
             (
                 is_now.bytes - was.bytes,
@@ -241,7 +243,7 @@ def _grown(before: tuple[Held, ...], now: tuple[Held, ...], known: Known, root: 
     return tuple(held for more, held in found[:MOST_HOLDERS] if more >= WORTH * found[0][0])
 
 
-def _holder(held: Held, root: Path | None) -> CheckedSite:
+def _holder(held: SiteHeld, root: Path | None) -> CheckedSite:
     place, amount = held.place, held.amount
     return CheckedSite(
         place.label, _below(place.path, root), place.line, kind_words(amount.category), amount.bytes, amount.num_tensors

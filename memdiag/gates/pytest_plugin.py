@@ -89,7 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Reporter(config), "memdiag-reporter")
     elif config.getoption("--memdiag-update"):
-        config.pluginmanager.register(Collector(config.stash[_STATE]), "memdiag-collector")
+        config.pluginmanager.register(MeasurementCollector(config.stash[_STATE]), "memdiag-collector")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -183,7 +183,7 @@ def _report(report: pytest.TestReport, judged: RecordedResult, *, skips: bool) -
         report.longrepr = (path, line or 0, f"Skipped: {judged.text.splitlines()[0]}")
 
 
-class Collector:
+class MeasurementCollector:
     """Collects measurements, also from other processes (pytest-xdist)."""
 
     def __init__(self, state: State) -> None:

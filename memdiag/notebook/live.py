@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from memdiag.errors import MemdiagError
-from memdiag.recorder.holders import Found, live_tensors
+from memdiag.recorder.holders import LiveStorage, live_tensors
 from memdiag.results.live import LiveTensor, LiveTensors
 from memdiag.text import phrase
 
@@ -38,7 +38,7 @@ def live(top: int = 20, *, seconds: float = 2.0, growing: bool = False) -> LiveT
     )
 
 
-def _row(each: Found) -> LiveTensor:
+def _row(each: LiveStorage) -> LiveTensor:
     tensor = each.tensor
     graph = getattr(tensor, "grad_fn", None)
     return LiveTensor(
@@ -52,7 +52,7 @@ def _row(each: Found) -> LiveTensor:
     )
 
 
-def _unseen(torch: Any, found: list[Found]) -> int | None:
+def _unseen(torch: Any, found: list[LiveStorage]) -> int | None:
     """Returns the allocated bytes of accelerators that no Python object shows, or None without an accelerator."""
     total = None
     for name in ("cuda", "npu", "xpu"):

@@ -72,7 +72,7 @@ _OPERATOR = re.compile(
 
 
 @dataclass(slots=True)
-class Block:
+class FailureLines:
     """The lines of one failure.
 
     Attributes:
@@ -106,12 +106,12 @@ class Block:
 
 
 @lru_cache(maxsize=1)
-def blocks(text: Squeezed) -> tuple[Block, ...]:
+def blocks(text: Squeezed) -> tuple[FailureLines, ...]:
     """Returns the device memory failures that CANN reports in ``text``."""
     return tuple(block for block in _blocks(text) if block.kinds & set(_SAYS) and not text.is_code(block.start))
 
 
-def _blocks(text: Squeezed) -> Iterator[Block]:
+def _blocks(text: Squeezed) -> Iterator[FailureLines]:
     """Yields the lines in groups, including those of other failures."""
     if not any(regex.search(text.text) for regex in _SAYS.values()):
         return
@@ -119,14 +119,14 @@ def _blocks(text: Squeezed) -> Iterator[Block]:
         ((match.start(), kind, match) for kind, regex in _PIECES.items() for match in regex.finditer(text.text)),
         key=lambda p: p[:2],
     )
-    block: Block | None = None
+    block: FailureLines | None = None
     for start, kind, match in pieces:
         key = text.line_at(start).key
         taken = _taken(kind, match)
         if block is None or _is_another(block, start, key, taken):
             if block:
                 yield block
-            block = Block(start, start, key)
+            block = FailureLines(start, start, key)
         block.key = block.key or key
         block.end = max(block.end, match.end())
         block.kinds.add(kind)
@@ -135,7 +135,7 @@ def _blocks(text: Squeezed) -> Iterator[Block]:
         yield block
 
 
-def tail(text: Squeezed, end: int, following: Iterable[Block], reach: int = 500) -> int:
+def tail(text: Squeezed, end: int, following: Iterable[FailureLines], reach: int = 500) -> int:
     """Returns the end of a message with CANN's following lines about the same failure.
 
     They must have the same speaker, or none.
@@ -155,7 +155,7 @@ def _taken(kind: str, match: re.Match[str]) -> Fields:
     return fields
 
 
-def _is_another(block: Block, start: int, key: str, taken: Fields) -> bool:
+def _is_another(block: FailureLines, start: int, key: str, taken: Fields) -> bool:
     """Returns whether a line belongs to another failure than the block's."""
     says = bool(block.kinds & set(_SAYS))
     if start - block.end > (_REACH if says else _BEFORE) or (key and block.key and key != block.key):

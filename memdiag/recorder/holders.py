@@ -30,7 +30,7 @@ _OWN = (__name__, f"{__package__}.holding", "memdiag.notebook.live")  # modules 
 _seen_before: dict[int, Any] = {}
 
 
-class Found:
+class LiveStorage:
     """One storage that live tensors use.
 
     Attributes:
@@ -47,7 +47,7 @@ class Found:
         self.holders: list[str] = []
 
 
-def live_tensors(torch: Any, *, top: int, seconds: float, growing: bool) -> tuple[list[Found], bool]:
+def live_tensors(torch: Any, *, top: int, seconds: float, growing: bool) -> tuple[list[LiveStorage], bool]:
     """Returns the storages of live tensors, the largest first, and whether the search was complete.
 
     Args:
@@ -65,7 +65,7 @@ def live_tensors(torch: Any, *, top: int, seconds: float, growing: bool) -> tupl
         found = [each for each in found if not _is_known(each.tensor)]
     _remember(tensors)
     shown = found[:top]
-    search = Search(deadline)
+    search = HolderSearch(deadline)
     search.ignored.update(map(id, (tensors, found, shown, _seen_before, search, search.__dict__)))
     search.ignored.update(id(each) for each in found)
     search.ignored.update(id(each.__dict__) for each in found)
@@ -167,15 +167,15 @@ def storage_key(tensor: Any) -> tuple[str, int]:
         return "", 0
 
 
-def _storages(tensors: list[Any]) -> list[Found]:
-    found: dict[tuple[str, int], Found] = {}
+def _storages(tensors: list[Any]) -> list[LiveStorage]:
+    found: dict[tuple[str, int], LiveStorage] = {}
     for each in tensors:
         key = storage_key(each)
         if not key[1]:
             continue
         known = found.get(key)
         if known is None:
-            found[key] = Found(each, each.untyped_storage().nbytes())
+            found[key] = LiveStorage(each, each.untyped_storage().nbytes())
         elif known.tensor is not each:
             known.num_tensors += 1
             if each.numel() > known.tensor.numel():
@@ -194,7 +194,7 @@ def _remember(tensors: list[Any]) -> None:
         _seen_before[id(each)] = weakref.ref(each)
 
 
-class Search:
+class HolderSearch:
     """Goes from tensors to their holders, one level of references at a time.
 
     Args:
@@ -263,7 +263,7 @@ class Search:
         """Returns whether a holder is a weak reference, or belongs to this search."""
         kind = type(holder)
         is_here = kind is types.FrameType and holder.f_globals.get("__name__") in _OWN
-        return is_here or kind is Found or _is(holder, weakref.ReferenceType)
+        return is_here or kind is LiveStorage or _is(holder, weakref.ReferenceType)
 
     def _is_root(self, each: Any) -> bool:
         return id(each) in self._globals or _is(each, types.ModuleType)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .guard import contained
-from .holders import Search, all_tensors, storage_key
+from .holders import HolderSearch, all_tensors, storage_key
 from .marks import Marks
 
 SECONDS = 0.1  # time limit of a look in the training
@@ -92,7 +92,7 @@ class Holding:
         self._before = {kind: (len(group), largest.get(kind, [None, 0])[1]) for kind, group in kinds.items()}
         self._older, self._known = self._known, {id(each): weakref.ref(each) for each in tensors}
         targets = [each for some in samples.values() for each in some]
-        search = Search(began + seconds, pass_seconds)
+        search = HolderSearch(began + seconds, pass_seconds)
         own = (tensors, kinds, largest, samples, targets, search, search.__dict__)
         search.ignored.update(map(id, (*own, *kinds.values(), *largest.values(), *samples.values())))
         try:
@@ -130,7 +130,7 @@ class Holding:
         return [found[0], found[-1]][: len(found)]
 
 
-def _row(tensor: Any, mark: int, search: Search) -> Iterator[dict[str, Any]]:
+def _row(tensor: Any, mark: int, search: HolderSearch) -> Iterator[dict[str, Any]]:
     """Yields the row of a tensor, if a variable holds it."""
     chains = sorted({chain for chain in search.chains(tensor) if not chain.startswith("(")}, key=len)
     if chains:

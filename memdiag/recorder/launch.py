@@ -35,7 +35,7 @@ _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 
 
 @dataclass
-class Ended:
+class ProgramEnd:
     """How the program ended.
 
     Attributes:
@@ -67,7 +67,7 @@ def environment_for(config: configuration.Config, base: Mapping[str, str] = os.e
     return {**base, "PYTHONPATH": os.pathsep.join([_SITE, *others]), configuration.VARIABLE: config.as_text()}
 
 
-def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
+def run(command: Sequence[str], environment: Mapping[str, str]) -> ProgramEnd:
     """Runs a command to its end.
 
     Raises:
@@ -76,14 +76,14 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
     began = time.monotonic()
     if os.name != "posix":
         done = subprocess.run(list(command), env=dict(environment), check=False)  # noqa: S603 - the user's own command
-        return Ended(done.returncode, time.monotonic() - began)
+        return ProgramEnd(done.returncode, time.monotonic() - began)
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise its status would be discarded
     watched = {signal.SIGCHLD, *_not_ignored()}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
         process = _start(command, environment, _preparation(before))
-        ended = Ended(0, 0.0)
+        ended = ProgramEnd(0, 0.0)
         ended.status = process.returncode = _wait(process.pid, watched, ended.signals)
         ended.seconds = time.monotonic() - began
         return ended
@@ -94,7 +94,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Ended:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def end_as(ended: Ended) -> int:
+def end_as(ended: ProgramEnd) -> int:
     """Ends this process with the signal that ended the program; returns the exit status if there was none."""
     if ended.status < 0:
         with contextlib.suppress(OSError, ValueError, AttributeError):

@@ -24,7 +24,7 @@ SAVERS = {
 _PAUSE = 1.0  # seconds: saves that follow each other sooner are one
 
 
-class Saving:
+class SaveWrappers:
     """The wrapped functions of one process.
 
     Args:

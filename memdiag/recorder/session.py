@@ -26,7 +26,7 @@ from .phantom_facts import phantom_device, without_computing
 from .placing import Placing
 from .sample_sources import asks_driver, sources_for
 from .sampling import END, OOM, START, Sampler
-from .saving import Saving
+from .saving import SaveWrappers
 from .training import Training
 
 FORMAT = 1
@@ -80,7 +80,7 @@ class Session:
         self._dump_seconds = 0.0
         self.sampler = Sampler(lambda: self.training.steps, config.sample_interval)
         self._first_use = FirstUse(torch, self.sampler, self._start_samples, self._started)
-        self.saving = Saving(self.sampler.take)
+        self.saving = SaveWrappers(self.sampler.take)
         self._holding = Holding(torch, self.marks, is_on=config.holders)
         self.marks.added = self._marked
         self._optimizers: list[dict[str, Any]] = []

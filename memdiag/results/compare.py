@@ -61,7 +61,7 @@ NOTHING = Amount()
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SiteHeld:
     """A call site, the memory that its tensors hold, and the names of the largest ones."""
 
     place: CodePlace
@@ -125,7 +125,7 @@ class Side:
     peak_allocated: Peak
     split: Fragmentation
     counts: dict[str, int | None]
-    sites: tuple[Held, ...] | None
+    sites: tuple[SiteHeld, ...] | None
     names: dict[str, Amount] | None
     findings: tuple[ComparedFinding, ...] = ()
     notes: tuple[Note, ...] = ()

@@ -17,7 +17,7 @@ from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.recorder.launch import Ended
+    from memdiag.recorder.launch import ProgramEnd
     from memdiag.recorder.run_folder import RunFolder
 
 
@@ -46,7 +46,7 @@ class FinishedRun:
     problems: tuple[str, ...] = ()
 
 
-def finish(folder: RunFolder, manifest: dict[str, Any], ended: Ended) -> FinishedRun:
+def finish(folder: RunFolder, manifest: dict[str, Any], ended: ProgramEnd) -> FinishedRun:
     """Collects the status files of the processes, writes the manifest and the short name of the trace.
 
     Args:

@@ -19,7 +19,7 @@ from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.results.libraries import Communicator, LibraryMemory
-    from memdiag.sources.flight_recorder import Group
+    from memdiag.sources.flight_recorder import ProcessGroup
     from memdiag.trace.model import Trace
 
 FOLDER = "libraries"  # in the folder of a run
@@ -157,7 +157,7 @@ def with_groups(trace: Trace, dump: Path) -> Trace:
     )
 
 
-def _name_of(comm: Communicator, groups: Sequence[Group], rank: int | None) -> str:
+def _name_of(comm: Communicator, groups: Sequence[ProcessGroup], rank: int | None) -> str:
     """Returns the names of the groups that a communicator may be of, or "" for none or too many."""
     names = [
         group.name

@@ -29,7 +29,7 @@ def _silent(_: str) -> None:
 
 
 @dataclass(frozen=True)
-class Buffers:
+class BuffersToPlace:
     """Buffers to place.
 
     Attributes:
@@ -72,7 +72,7 @@ def read_buffers(
     *,
     read: Callable[[Path], Trace] | None = None,
     say: Callable[[str], None] = _silent,
-) -> Buffers:
+) -> BuffersToPlace:
     """Reads buffers from a list of lifetimes (CSV) or from a trace.
 
     Args:
@@ -101,12 +101,14 @@ def read_buffers(
     rows = lifespans_csv.read_rows(path)
     kind = ends or ("closed" if rows.is_last else "half-open")
     lower, upper = rows.lower + (kind == "open"), rows.upper + (kind == "closed")
-    return Buffers(str(path), rows.ids, rows.lower, rows.upper, lower, upper, rows.size, lifespans_csv.FORMAT, kind, 1)
+    return BuffersToPlace(
+        str(path), rows.ids, rows.lower, rows.upper, lower, upper, rows.size, lifespans_csv.FORMAT, kind, 1
+    )
 
 
 def _from_trace(
     path: Path, device: int | None, read: Callable[[Path], Trace] | None, say: Callable[[str], None]
-) -> Buffers:
+) -> BuffersToPlace:
     """Returns the tensors of one device, with the events that bound their lifetimes.
 
     Raises:
@@ -126,7 +128,7 @@ def _from_trace(
         say(phrase("progress.device.planning", device=str(chosen.device), count=len(usable)))
     tensors = chosen.tensors
     reserved = int(chosen.usage.reserved.max(initial=-1))
-    return Buffers(
+    return BuffersToPlace(
         source=str(path),
         ids=tuple(str(row) for row in range(len(tensors))),
         shown_lower=tensors.alloc_at,
@@ -162,7 +164,7 @@ def warm() -> None:
 
 
 def plan_buffers(
-    buffers: Buffers,
+    buffers: BuffersToPlace,
     *,
     align: int | None = None,
     capacity: int | None = None,
@@ -234,7 +236,7 @@ def plan_buffers(
     )
 
 
-def _write(output: Path, buffers: Buffers, made: Plan) -> None:
+def _write(output: Path, buffers: BuffersToPlace, made: Plan) -> None:
     """Writes the offsets in minimalloc's format: the columns of its input, and one more."""
     import csv
     import io

@@ -16,7 +16,7 @@ from memdiag.text import VARIABLE, joined, language, phrase
 
 if TYPE_CHECKING:
     from memdiag.recorder.config import Config
-    from memdiag.recorder.launch import Ended
+    from memdiag.recorder.launch import ProgramEnd
     from memdiag.recorder.run_folder import RunFolder
     from memdiag.runs.finishing import FinishedRun
 
@@ -58,12 +58,12 @@ class Done:
     """
 
     folder: RunFolder
-    ended: Ended
+    ended: ProgramEnd
     run: FinishedRun | None
 
 
 def perform(
-    order: Order, listener: Listener = SILENT, then: Callable[[FinishedRun, Ended, str], None] | None = None
+    order: Order, listener: Listener = SILENT, then: Callable[[FinishedRun, ProgramEnd, str], None] | None = None
 ) -> Done:
     """Runs a command to its end, records it, and finishes the files of the run.
 
@@ -213,10 +213,10 @@ def _tell_outer(folder: RunFolder) -> None:
 def _afterwards(
     folder: RunFolder,
     manifest: dict[str, Any],
-    ended: Ended,
+    ended: ProgramEnd,
     before: str,
     listener: Listener,
-    then: Callable[[FinishedRun, Ended, str], None] | None,
+    then: Callable[[FinishedRun, ProgramEnd, str], None] | None,
 ) -> FinishedRun | None:
     """Finishes the files of a run. The exit status is the command's in any case."""
     try:

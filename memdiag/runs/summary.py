@@ -19,7 +19,7 @@ from memdiag.runs.listener import SILENT, Listener
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
-    from memdiag.recorder.launch import Ended
+    from memdiag.recorder.launch import ProgramEnd
     from memdiag.results.oom import OomReport
     from memdiag.results.report import Report
     from memdiag.results.shared_cards import SharedCard
@@ -32,7 +32,7 @@ MOST_ROWS = 8
 _SENT_AWAY = frozenset(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 
 
-def summarize(run: FinishedRun, ended: Ended, before: str = "") -> RunSummary:
+def summarize(run: FinishedRun, ended: ProgramEnd, before: str = "") -> RunSummary:
     """Returns the facts of a run from its status files, without reading its traces.
 
     Args:
@@ -75,7 +75,7 @@ def summarize(run: FinishedRun, ended: Ended, before: str = "") -> RunSummary:
     )
 
 
-def with_memory(summary: RunSummary, ended: Ended, listener: Listener = SILENT) -> RunSummary:
+def with_memory(summary: RunSummary, ended: ProgramEnd, listener: Listener = SILENT) -> RunSummary:
     """Returns a summary with facts from the trace of its chosen process.
 
     A command that a signal asked to end at once gets no diagnosis: its sender is waiting.
@@ -106,7 +106,7 @@ def _cards(recorded: Sequence[Mapping[str, Any]], listener: Listener) -> tuple[S
     return shared_cards(uses)
 
 
-def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: Ended, listener: Listener) -> RunMemory:
+def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: ProgramEnd, listener: Listener) -> RunMemory:
     path, size = chosen["trace"], chosen.get("bytes") or 0
     if size > LARGEST:
         return RunMemory(too_large_bytes=size)

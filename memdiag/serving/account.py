@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from memdiag.results.serving import PART_KINDS, PartKind, ServingCard, ServingPart, Whole
-from memdiag.serving.rules import Reading
+from memdiag.serving.rules import LogValue
 from memdiag.units import GIB
 
 _ROUNDING = GIB // 100  # two decimals of GiB, printed or summed: at most this much per part
@@ -32,7 +32,7 @@ class Account:
         known = {part.kind for part in self._parts}
         return all(bool(known.intersection((kind,) if isinstance(kind, str) else kind)) for kind in kinds)
 
-    def add(self, kind: PartKind, *readings: Reading | None) -> None:
+    def add(self, kind: PartKind, *readings: LogValue | None) -> None:
         """Adds a part that the log prints, perhaps as several numbers; nothing if one is missing."""
         found = [reading for reading in readings if reading is not None]
         if len(found) == len(readings) and found:
@@ -40,7 +40,7 @@ class Account:
             self._parts.append(ServingPart(kind, total, "printed", found[0].line, found[0].text))
 
     def add_computed(
-        self, kind: PartKind, size: int | None, of: Reading | None = None, *, is_given: bool = False
+        self, kind: PartKind, size: int | None, of: LogValue | None = None, *, is_given: bool = False
     ) -> None:
         """Adds a part that follows from other numbers.
 
@@ -56,7 +56,7 @@ class Account:
             self._parts.append(ServingPart(kind, size, basis, line, text))
 
     def close(
-        self, total: Reading | None, rest: PartKind, *, whole: Whole = "card", budget: int | None = None
+        self, total: LogValue | None, rest: PartKind, *, whole: Whole = "card", budget: int | None = None
     ) -> ServingCard:
         """Returns the account.
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from memdiag.results.finding import Fix
 from memdiag.results.serving import ServingCard
 from memdiag.serving.engines import ServerFacts
-from memdiag.serving.rules import Readings
+from memdiag.serving.rules import LogValues
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 
 @dataclass(frozen=True)
-class Case:
+class FailedStart:
     """A failed start.
 
     Attributes:
@@ -33,8 +33,8 @@ class Case:
     fields: Mapping[str, object]
     text: str
     card: ServingCard | None
-    values: Readings
-    server: Readings
+    values: LogValues
+    server: LogValues
     facts: ServerFacts
     total_bytes: int | None
 

@@ -12,9 +12,9 @@ from memdiag.oom.read import read_text
 from memdiag.oom.streams import chunks_of_file
 from memdiag.results.oom import Message
 from memdiag.results.serving import ServingCard, ServingFailure, ServingReport
-from memdiag.serving.case import Case
+from memdiag.serving.case import FailedStart
 from memdiag.serving.engines import ENGINES, Engine
-from memdiag.serving.rules import Collector, Reading, Readings
+from memdiag.serving.rules import LogValue, LogValues, ValueCollector
 from memdiag.text import phrase
 
 MOST_BYTES = 256 << 20  # a start-up log is far smaller
@@ -87,8 +87,8 @@ def read_log_text(text: str, total_bytes: int | None = None, source: str = "text
     fields = message.fields
     if total is None and isinstance(fields.get("total_bytes"), int):
         total = int(str(fields["total_bytes"]))
-    first = found[0] if found else (Readings(), None)
-    case = Case(
+    first = found[0] if found else (LogValues(), None)
+    case = FailedStart(
         message.dialect,
         fields,
         _text_around(lines, message),
@@ -121,10 +121,10 @@ def _text_around(lines: list[str], message: Message) -> str:
 
 
 def _accounts(
-    engine: Engine, lines: list[str], given: Reading | None
-) -> tuple[Collector, list[tuple[Readings, ServingCard]]]:
+    engine: Engine, lines: list[str], given: LogValue | None
+) -> tuple[ValueCollector, list[tuple[LogValues, ServingCard]]]:
     """Returns all values of a log, and those of each card with its account."""
-    collector = Collector(engine.RULES, engine.START, engine.KEPT)
+    collector = ValueCollector(engine.RULES, engine.START, engine.KEPT)
     for number, line in _lines(lines, engine):
         collector.read(number, line)
     total = _shared_total(collector) or given
@@ -149,7 +149,7 @@ def _lines(lines: list[str], engine: Engine) -> Iterator[tuple[int, str]]:
             yield number, _COLOURS.sub("", raw[:LONGEST_LINE])
 
 
-def _shared_total(collector: Collector) -> Reading | None:
+def _shared_total(collector: ValueCollector) -> LogValue | None:
     """Returns the size of a card that a line without a worker names, if all cards may have it."""
     totals = {
         (reading.bytes): reading for values in collector.cards.values() if (reading := values.get("total")) is not None
@@ -157,19 +157,19 @@ def _shared_total(collector: Collector) -> Reading | None:
     return next(iter(totals.values())) if len(totals) == 1 else None
 
 
-def _total(given: int | None, text: str) -> Reading | None:
+def _total(given: int | None, text: str) -> LogValue | None:
     """Returns the size of the card: the user's, else that of a table of nvidia-smi in the log."""
     if given is not None:
-        return Reading(given, 0, "--device")
+        return LogValue(given, 0, "--device")
     sizes = {int(size) for size in _TABLE_OF_NVIDIA_SMI.findall(text)}
     if len(sizes) != 1:
         return None
     match = _TABLE_OF_NVIDIA_SMI.search(text)
     line = text.count("\n", 0, match.start()) + 1 if match else 0
-    return Reading(sizes.pop() << 20, line, match[0] if match else "")
+    return LogValue(sizes.pop() << 20, line, match[0] if match else "")
 
 
-def _failure(engine: Engine, case: Case, message: Message) -> ServingFailure:
+def _failure(engine: Engine, case: FailedStart, message: Message) -> ServingFailure:
     return ServingFailure(
         message.line,
         message.dialect,

@@ -27,7 +27,7 @@ _SPEAKER = re.compile(
 _PARALLEL = re.compile(r"(?:[DTPE]P\d+_?)+$")
 
 
-class Reading(NamedTuple):
+class LogValue(NamedTuple):
     """A value of the log: a number, or a word with the number 0; sizes are in bytes."""
 
     value: float
@@ -42,7 +42,7 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rule:
+class LineForm:
     """A form of a line.
 
     Attributes:
@@ -58,7 +58,7 @@ class Rule:
     adds: bool = False
 
 
-def rule(template: str, *, of_server: bool = False, adds: bool = False) -> Rule:
+def rule(template: str, *, of_server: bool = False, adds: bool = False) -> LineForm:
     """Returns the rule of a template; the module docstring describes its placeholders."""
     types: dict[str, str] = {}
 
@@ -69,17 +69,17 @@ def rule(template: str, *, of_server: bool = False, adds: bool = False) -> Rule:
             return rf"(?P<{name}>[\w.+-]+)"
         return rf"(?P<{name}>{_NUMBER})" + (rf"\s*(?P<{name}_unit>[KMGT]?i?B)\b" if kind == "size" else "")
 
-    return Rule(re.compile(_PLACE.sub(group, template)), types, of_server, adds)
+    return LineForm(re.compile(_PLACE.sub(group, template)), types, of_server, adds)
 
 
 @dataclass
-class Readings:
+class LogValues:
     """Values of one card, or of the server: by name."""
 
     who: str = ""
-    found: dict[str, Reading] = field(default_factory=dict)
+    found: dict[str, LogValue] = field(default_factory=dict)
 
-    def get(self, name: str) -> Reading | None:
+    def get(self, name: str) -> LogValue | None:
         """Returns a value, or None if the log does not have it."""
         return self.found.get(name)
 
@@ -99,7 +99,7 @@ class Readings:
         return "" if reading is None else reading.word
 
 
-class Collector:
+class ValueCollector:
     """Collects the values of a log.
 
     Args:
@@ -109,10 +109,10 @@ class Collector:
         kept: Values of cards that survive a new start, such as the size of the card.
     """
 
-    def __init__(self, rules: Sequence[Rule], start: re.Pattern[str] | None, kept: Iterable[str] = ()) -> None:
+    def __init__(self, rules: Sequence[LineForm], start: re.Pattern[str] | None, kept: Iterable[str] = ()) -> None:
         self._rules, self._start, self._kept = rules, start, frozenset(kept)
-        self.server = Readings()
-        self.cards: dict[str, Readings] = {}
+        self.server = LogValues()
+        self.cards: dict[str, LogValues] = {}
 
     def read(self, number: int, text: str) -> None:
         """Takes the values of a line."""
@@ -123,24 +123,24 @@ class Collector:
             for match in each.pattern.finditer(text):
                 self._take(each, match, number, text)
 
-    def _take(self, found: Rule, match: re.Match[str], number: int, text: str) -> None:
+    def _take(self, found: LineForm, match: re.Match[str], number: int, text: str) -> None:
         into = self.server if found.is_of_server else self._card(match, text)
         for name, kind in found.types.items():
             raw = match[name]
             if raw is None:
                 continue
             if kind == "word":
-                into.found[name] = Reading(0, number, _short(match), raw)
+                into.found[name] = LogValue(0, number, _short(match), raw)
                 continue
             value = float(raw.replace(",", "")) * _factor(kind, match, name)
             before = into.found.get(name)
             if found.adds and before is not None:
                 value += before.value
-            into.found[name] = Reading(value, number, _short(match))
+            into.found[name] = LogValue(value, number, _short(match))
 
-    def _card(self, match: re.Match[str], text: str) -> Readings:
+    def _card(self, match: re.Match[str], text: str) -> LogValues:
         who = match.groupdict().get(_WHO) or speaker_of(text)
-        return self.cards.setdefault(who, Readings(who))
+        return self.cards.setdefault(who, LogValues(who))
 
 
 def speaker_of(text: str) -> str:

@@ -22,7 +22,7 @@ def feature_words(feature: str) -> Phrase:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Incompatibility:
     """One setting that is incompatible with one feature. Its texts are in the catalogue ``conf_features``.
 
     Attributes:
@@ -51,19 +51,19 @@ class Rule:
 _GPU = ("cuda", "hip")
 _EXPANDABLE = "expandable_segments"
 
-RULES: tuple[Rule, ...] = (
-    Rule("ipc", _GPU, _EXPANDABLE, True, "critical", "ipc-old", until=(2, 5)),
-    Rule("ipc", _GPU, _EXPANDABLE, True, "info", "ipc-pidfd", since=(2, 5), is_dropped=False),
-    Rule("ipc", ("npu",), _EXPANDABLE, True, "warning", "ipc-npu"),
-    Rule("ipc", _GPU, "backend", "cudaMallocAsync", "critical", "ipc-async"),
-    Rule("mempool", _GPU, _EXPANDABLE, True, "critical", "mempool-refused", since=(2, 7), until=(2, 10)),
-    Rule("mempool", _GPU, _EXPANDABLE, True, "warning", "mempool-bypassed", until=(2, 7)),
-    Rule("mempool", _GPU, _EXPANDABLE, True, "info", "mempool-plain", since=(2, 10), is_dropped=False),
-    Rule("mempool", _GPU, "backend", "cudaMallocAsync", "critical", "mempool-async"),
-    Rule("sleep-mode", (*_GPU, "npu"), _EXPANDABLE, True, "critical", "sleep-refused"),
-    Rule("sleep-mode", _GPU, "backend", "cudaMallocAsync", "critical", "sleep-async"),
-    Rule("cuda-graphs", (*_GPU, "npu"), _EXPANDABLE, True, "info", "graphs-pool", is_dropped=False),
-    Rule(
+RULES: tuple[Incompatibility, ...] = (
+    Incompatibility("ipc", _GPU, _EXPANDABLE, True, "critical", "ipc-old", until=(2, 5)),
+    Incompatibility("ipc", _GPU, _EXPANDABLE, True, "info", "ipc-pidfd", since=(2, 5), is_dropped=False),
+    Incompatibility("ipc", ("npu",), _EXPANDABLE, True, "warning", "ipc-npu"),
+    Incompatibility("ipc", _GPU, "backend", "cudaMallocAsync", "critical", "ipc-async"),
+    Incompatibility("mempool", _GPU, _EXPANDABLE, True, "critical", "mempool-refused", since=(2, 7), until=(2, 10)),
+    Incompatibility("mempool", _GPU, _EXPANDABLE, True, "warning", "mempool-bypassed", until=(2, 7)),
+    Incompatibility("mempool", _GPU, _EXPANDABLE, True, "info", "mempool-plain", since=(2, 10), is_dropped=False),
+    Incompatibility("mempool", _GPU, "backend", "cudaMallocAsync", "critical", "mempool-async"),
+    Incompatibility("sleep-mode", (*_GPU, "npu"), _EXPANDABLE, True, "critical", "sleep-refused"),
+    Incompatibility("sleep-mode", _GPU, "backend", "cudaMallocAsync", "critical", "sleep-async"),
+    Incompatibility("cuda-graphs", (*_GPU, "npu"), _EXPANDABLE, True, "info", "graphs-pool", is_dropped=False),
+    Incompatibility(
         "cuda-graphs",
         (*_GPU, "npu"),
         "garbage_collection_threshold",
@@ -72,9 +72,9 @@ RULES: tuple[Rule, ...] = (
         "graphs-collection",
         is_dropped=False,
     ),
-    Rule("pluggable", (*_GPU, "npu"), "", None, "warning", "pluggable", is_dropped=False),
-    Rule("snapshots", _GPU, "backend", "cudaMallocAsync", "warning", "snapshots-async"),
-    Rule("mindspeed-pools", ("npu",), _EXPANDABLE, True, "critical", "mindspeed"),
+    Incompatibility("pluggable", (*_GPU, "npu"), "", None, "warning", "pluggable", is_dropped=False),
+    Incompatibility("snapshots", _GPU, "backend", "cudaMallocAsync", "warning", "snapshots-async"),
+    Incompatibility("mindspeed-pools", ("npu",), _EXPANDABLE, True, "critical", "mindspeed"),
 )
 
 

@@ -30,7 +30,7 @@ _UNNAMED = {"", "undefined"}
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProcessGroup:
     """A process group.
 
     Attributes:
@@ -51,7 +51,7 @@ class FlightRecording:
         rank: Global rank of the process, from the name of the file, or None.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[ProcessGroup, ...]
     rank: int | None
 
 
@@ -88,7 +88,7 @@ def _from_pickle(data: bytes, name: str) -> Any:
     return None if config is None else tape.python(config)
 
 
-def _group(value: Any) -> Group | None:
+def _group(value: Any) -> ProcessGroup | None:
     """Returns a group with at least one rank; ranks are a list, or its text."""
     if not isinstance(value, Mapping):
         return None
@@ -96,7 +96,7 @@ def _group(value: Any) -> Group | None:
     given = value.get("ranks")
     ranks = _NUMBERS.findall(given) if isinstance(given, str) else given if isinstance(given, list | tuple) else []
     numbers = tuple(int(rank) for rank in ranks if isinstance(rank, int | str))
-    return Group(name, numbers) if name and numbers else None
+    return ProcessGroup(name, numbers) if name and numbers else None
 
 
 def _text(value: Any) -> str:

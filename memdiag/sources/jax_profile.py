@@ -39,7 +39,7 @@ _BEGINNING = (_SAMPLE_TYPE, _SAMPLE_TYPE, _SAMPLE)  # fields
 
 
 @dataclass(frozen=True, slots=True)
-class Buffers:
+class LiveBuffers:
     """Live buffers of one size and call stack.
 
     Attributes:
@@ -153,7 +153,7 @@ def _ints(data: memoryview) -> dict[int, int]:
     return {number: value for number, value in fields(data) if isinstance(value, int)}
 
 
-def _buffers(profile: _Profile, budget: ByteLimit) -> Iterator[Buffers]:
+def _buffers(profile: _Profile, budget: ByteLimit) -> Iterator[LiveBuffers]:
     """Yields the samples of a profile.
 
     Raises:
@@ -181,7 +181,7 @@ def _buffers(profile: _Profile, budget: ByteLimit) -> Iterator[Buffers]:
         size = signed(values[of_bytes]) if of_bytes < len(values) else -1
         count = signed(values[of_count]) if 0 <= of_count < len(values) else 1
         if 0 < size <= _MOST_BYTES and count > 0:
-            yield Buffers(labels.get("device", ""), labels.get("kind", ""), count, size, frames.of(stack, labels))
+            yield LiveBuffers(labels.get("device", ""), labels.get("kind", ""), count, size, frames.of(stack, labels))
 
 
 class _Frames:
@@ -218,7 +218,7 @@ def _numbers(names: list[str]) -> dict[str, int]:
     return dict(zip(names, own if is_usable else range(len(names)), strict=True))
 
 
-def _raw(number: int, found: list[Buffers], stacks: StackTable, budget: ByteLimit) -> RawDevice:
+def _raw(number: int, found: list[LiveBuffers], stacks: StackTable, budget: ByteLimit) -> RawDevice:
     """Returns the live buffers of one device, each as a block of its final state."""
     sizes: list[int] = []
     rows: list[int] = []

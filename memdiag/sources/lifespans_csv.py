@@ -81,7 +81,7 @@ def read(path: Path) -> Trace:
 
 
 @dataclass(frozen=True)
-class Lifespans:
+class ListedLifespans:
     """The rows of a list, unchanged and in the order of the file.
 
     Attributes:
@@ -98,7 +98,7 @@ class Lifespans:
     is_last: bool
 
 
-def read_rows(path: Path) -> Lifespans:
+def read_rows(path: Path) -> ListedLifespans:
     """Reads a list of lifetimes without building a trace: all rows are retained, with the times of the file.
 
     Raises:
@@ -123,7 +123,7 @@ def read_rows(path: Path) -> Lifespans:
             raise ValueError(
                 f"tensor {ids[wrong[0]]} has {size[wrong[0]]} bytes from {lower[wrong[0]]} until {after[wrong[0]]}"
             )
-    return Lifespans(ids, lower, after - is_last, size, is_last)
+    return ListedLifespans(ids, lower, after - is_last, size, is_last)
 
 
 def _named(header: list[str]) -> list[str | None]:

@@ -126,7 +126,7 @@ class Channels:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class NcclSetting:
     """A setting of the library."""
 
     name: str
@@ -145,7 +145,7 @@ class MapsPages:
     """A line that shows that the library maps pages itself (cuMem)."""
 
 
-Fact = Allocation | Free | Opening | Closing | Channels | Setting | Mention | MapsPages
+Fact = Allocation | Free | Opening | Closing | Channels | NcclSetting | Mention | MapsPages
 
 
 def head_of(line: str) -> tuple[Head, str] | None:
@@ -171,7 +171,7 @@ def fact_of(text: str) -> Fact | None:
         mentioned = _MENTION.search(text)
         return Channels(_first(match), _first(_P2P_CHANNELS.search(text)), _comm(mentioned))
     if " set " in text and (match := _SETTING.search(text)):
-        return Setting(match["name"], match["value"])
+        return NcclSetting(match["name"], match["value"])
     if mentioned := _MENTION.search(text):
         return Mention(int(mentioned["comm"], 16))
     return MapsPages() if "P2P/CUMEM" in text else None

@@ -22,8 +22,8 @@ from memdiag.sources.nccl_lines import (
     Free,
     MapsPages,
     Mention,
+    NcclSetting,
     Opening,
-    Setting,
     fact_of,
     group_in,
     head_of,
@@ -109,7 +109,7 @@ def _add(log: LibraryLog, process: ProcessLog, thread: int, fact: Fact, time: in
             process.close(fact.comm, time)
         case Channels():
             process.channels(thread, fact.comm, fact.collective, fact.p2p)
-        case Setting():
+        case NcclSetting():
             process.settings[fact.name] = fact.value
         case Mention():
             process.mention(thread, fact.comm)

@@ -15,7 +15,7 @@ from memdiag.sources.run_facts import calls_in, ended_in, holders_in, process_in
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.raw import RawDevice
-from memdiag.trace.recording import Recorded
+from memdiag.trace.recording import ProcessMarks
 from memdiag.trace.table import Array
 from memdiag.units import format_us
 
@@ -31,7 +31,7 @@ _MOST_RANKS = 1 << 24
 _MOST_VALUE = 1 << 30  # keeps step numbers within 32 bits
 
 
-def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
+def recorded_in(own: Mapping[str, Any]) -> ProcessMarks | None:
     """Returns the marks in memdiag's key of a file, or None if there are none, or only of another version.
 
     Raises:
@@ -53,7 +53,7 @@ def recorded_in(own: Mapping[str, Any]) -> Recorded | None:
     if len(marks["value"]) and (marks["value"].max() > _MOST_VALUE or marks["value"].min() < -_MOST_VALUE):
         raise ValueError("a mark has an absurd value")
     short, counts = tuple(name[:_MOST_NAME] for name in names), _counts(own.get("counts"))
-    return Recorded(
+    return ProcessMarks(
         short,
         marks,
         modules,

@@ -14,7 +14,7 @@ from memdiag.sources.phantom_scratch import outside_error_in, scratch_in
 from memdiag.sources.run_samples import card_samples_in
 from memdiag.sources.run_samples import count as _count
 from memdiag.trace.card import Card, MemorySample
-from memdiag.trace.recording import Held, Optimizer, RecordedProcess, RecordingEnd
+from memdiag.trace.recording import HeldTensor, Optimizer, RecordedProcess, RecordingEnd
 from memdiag.trace.schema import OCCASIONS
 
 _MOST_BYTES = 1 << 50
@@ -110,7 +110,7 @@ def process_in(own: Mapping[str, Any]) -> RecordedProcess:
     )
 
 
-def holders_in(own: Mapping[str, Any], num_marks: int) -> tuple[Held, ...]:
+def holders_in(own: Mapping[str, Any], num_marks: int) -> tuple[HeldTensor, ...]:
     """Returns the tensors whose holders were searched.
 
     Args:
@@ -123,7 +123,7 @@ def holders_in(own: Mapping[str, Any], num_marks: int) -> tuple[Held, ...]:
     return tuple(held for held in found if held is not None)
 
 
-def _held(row: Any, num_marks: int) -> Held | None:
+def _held(row: Any, num_marks: int) -> HeldTensor | None:
     if not isinstance(row, dict) or not isinstance(row.get("chains"), list):
         return None
     device, addr = _count(row.get("device"), _MOST_CARDS), _count(row.get("addr"), 1 << 62)
@@ -136,7 +136,7 @@ def _held(row: Any, num_marks: int) -> Held | None:
     )
     if device is None or addr is None or mark is None or count is None or nodes is None or not chains:
         return None
-    return Held(device, addr, mark, count, nodes, chains)
+    return HeldTensor(device, addr, mark, count, nodes, chains)
 
 
 def calls_in(own: Mapping[str, Any]) -> dict[str, dict[str, int]]:

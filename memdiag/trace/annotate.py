@@ -23,14 +23,14 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.names import name_tensors
 from memdiag.trace.phases import EventPhases, mark
 from memdiag.trace.recorded import phases_of, sampled_at, seen_in
-from memdiag.trace.recording import Recorded
+from memdiag.trace.recording import ProcessMarks
 from memdiag.trace.spans import lay_out
 from memdiag.trace.table import Array
 
 BASES = ("phase", "step", "category", "lifetime")
 
 
-def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
+def annotate(trace: Trace, recorded: ProcessMarks | None = None) -> Trace:
     """Returns ``trace`` with phases, steps, categories, lifetimes and names.
 
     A trace that has them is returned unchanged. Marks of a recorder take precedence over inference. Tensors also get
@@ -65,7 +65,7 @@ def annotate(trace: Trace, recorded: Recorded | None = None) -> Trace:
     return with_labels(with_forward_lines(found))
 
 
-def _told(recorded: Recorded, device: DeviceTrace, seen: tuple[Array, Array]) -> DeviceTrace:
+def _told(recorded: ProcessMarks, device: DeviceTrace, seen: tuple[Array, Array]) -> DeviceTrace:
     """Returns a device with the categories of the tensors that a recorder saw, and its samples placed."""
     category, _ = seen
     told = device.tensors.category

@@ -17,7 +17,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.notes import notes_on
 from memdiag.trace.process_memory import return_free_memory
 from memdiag.trace.raw import RawDevice
-from memdiag.trace.recording import Recorded
+from memdiag.trace.recording import ProcessMarks
 from memdiag.trace.references import find_references, no_references
 from memdiag.trace.regions import Groups, plan_regions
 from memdiag.trace.snapshot_fields import MORE_COLUMNS
@@ -55,7 +55,7 @@ class RawTrace:
     strings: Sequence[str] = ()
     annotations: Table | None = None
     notes: Sequence[Note] = ()
-    recorded: Recorded | None = None
+    recorded: ProcessMarks | None = None
     bases: Mapping[str, str] = field(default_factory=dict)
     host: RawDevice | None = None
     host_samples: Table = field(default_factory=lambda: Table.empty(schema.HOST_SAMPLES))

@@ -35,7 +35,7 @@ _LARGEST_JOB = 60_000  # bytes; the buffer of a pipe holds 64 KiB
 
 
 @dataclass(frozen=True)
-class Job:
+class CompileJob:
     """A function to compile in the background.
 
     Attributes:
@@ -67,7 +67,7 @@ class _State:
 
     say: Callable[[], None] | None = None
     seconds: float = 0.0
-    jobs: dict[Path, Job] = field(default_factory=dict)
+    jobs: dict[Path, CompileJob] = field(default_factory=dict)
 
 
 _state = _State()
@@ -116,7 +116,7 @@ def as_plain_python() -> Iterator[None]:
         _state.seconds += time.process_time() - began
 
 
-def job_of(module: str, name: str, place: str, arguments: tuple[Any, ...]) -> Job | None:
+def job_of(module: str, name: str, place: str, arguments: tuple[Any, ...]) -> CompileJob | None:
     """Returns the job of compiling a function for arguments like these; None without a folder for notes.
 
     Args:
@@ -128,21 +128,21 @@ def job_of(module: str, name: str, place: str, arguments: tuple[Any, ...]) -> Jo
         return None
     kinds = tuple(_kind(each) for each in arguments)
     note = folder / f"compiling-{zlib.crc32(f'{place} {sys.version} {kinds}'.encode()):08x}"
-    return Job(module, name, kinds, note)
+    return CompileJob(module, name, kinds, note)
 
 
-def add(job: Job) -> None:
+def add(job: CompileJob) -> None:
     """Schedules a function for background compilation when the process ends."""
     _state.jobs[job.note] = job
 
 
-def was_lost(job: Job) -> bool:
+def was_lost(job: CompileJob) -> bool:
     """Returns whether the background process of a job was killed before it finished."""
     age = _age(job.note)
     return age is not None and age > TOO_LONG
 
 
-def forget(job: Job) -> None:
+def forget(job: CompileJob) -> None:
     """Deletes the note of a job that is done, or that no process will do."""
     with contextlib.suppress(OSError):
         job.note.unlink()

@@ -18,7 +18,7 @@ from memdiag.results.libraries import LibraryMemory
 from memdiag.trace import schema
 from memdiag.trace.card import Card
 from memdiag.trace.layout import Layout
-from memdiag.trace.recording import Recorded
+from memdiag.trace.recording import ProcessMarks
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array, Table
 from memdiag.trace.topology import Topology, topology_at
@@ -168,7 +168,7 @@ class Trace:
     notes: tuple[Note, ...] = ()
     complete_from_start: bool | None = None
     layout: Layout = field(default_factory=Layout)
-    recorded: Recorded | None = None
+    recorded: ProcessMarks | None = None
     libraries: tuple[LibraryMemory, ...] = ()
     host: DeviceTrace | None = None
     host_samples: Table = field(default_factory=lambda: Table.empty(schema.HOST_SAMPLES))

@@ -18,7 +18,7 @@ import numpy as np
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.recorded import UNNAMED, module_at
-from memdiag.trace.recording import Recorded
+from memdiag.trace.recording import ProcessMarks
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 
@@ -46,7 +46,7 @@ def collapsed(name: str) -> str:
 
 
 def name_tensors(
-    trace: Trace, recorded: Recorded, seen: Sequence[Array]
+    trace: Trace, recorded: ProcessMarks, seen: Sequence[Array]
 ) -> tuple[tuple[str, ...], tuple[DeviceTrace, ...]]:
     """Returns all strings of a trace and its devices with names.
 
@@ -71,7 +71,7 @@ def name_tensors(
 
 
 def _names(
-    device: DeviceTrace, seen: Array, recorded: Recorded, places: _Places, number: Callable[[str], int]
+    device: DeviceTrace, seen: Array, recorded: ProcessMarks, places: _Places, number: Callable[[str], int]
 ) -> Array:
     tensors = device.tensors
     name = _each(seen, lambda row: number(recorded.names[row]))
@@ -110,7 +110,7 @@ class _Places:
         return self._known[stack]
 
 
-def _made(recorded: Recorded, places: _Places, number: Callable[[str], int], module: int, stack: int) -> int:
+def _made(recorded: ProcessMarks, places: _Places, number: Callable[[str], int], module: int, stack: int) -> int:
     operation, where = places.of(stack)
     if module >= 0:
         path = recorded.names[module]
@@ -131,7 +131,7 @@ def _operation(stacks: Stacks, stack: int) -> str:
 
 
 def _by_size(
-    device: DeviceTrace, *, module_of: Array, name: Array, recorded: Recorded, number: Callable[[str], int]
+    device: DeviceTrace, *, module_of: Array, name: Array, recorded: ProcessMarks, number: Callable[[str], int]
 ) -> Array:
     """Names tensors that backward allocated without frames.
 

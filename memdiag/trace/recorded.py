@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.phases import EventPhases
-from memdiag.trace.recording import Held, Recorded
+from memdiag.trace.recording import HeldTensor, ProcessMarks
 from memdiag.trace.table import Array
 
 PHASE, STEP, MARK, LOOK, OOM = range(5)
@@ -27,7 +27,7 @@ _INPUT = schema.CATEGORIES.index("input")
 _NS = 1000
 
 
-def place(recorded: Recorded, device: DeviceTrace, columns: Mapping[str, Array]) -> Array:
+def place(recorded: ProcessMarks, device: DeviceTrace, columns: Mapping[str, Array]) -> Array:
     """Returns, for each row, the first event after it (int64).
 
     The value is num_events after the last event, or -1 if the row cannot be placed.
@@ -56,7 +56,7 @@ def place(recorded: Recorded, device: DeviceTrace, columns: Mapping[str, Array])
     return where
 
 
-def phases_of(recorded: Recorded, device: DeviceTrace) -> EventPhases | None:
+def phases_of(recorded: ProcessMarks, device: DeviceTrace) -> EventPhases | None:
     """Returns phase and step of every event, or None if no mark identifies a training phase."""
     kind, value, n = recorded.marks["kind"], recorded.marks["value"], device.num_events
     where = place(recorded, device, recorded.marks)
@@ -80,7 +80,7 @@ def phases_of(recorded: Recorded, device: DeviceTrace) -> EventPhases | None:
     return EventPhases(phase, step, "marks", "marks")
 
 
-def seen_in(recorded: Recorded, device: DeviceTrace) -> tuple[Array, Array]:
+def seen_in(recorded: ProcessMarks, device: DeviceTrace) -> tuple[Array, Array]:
     """Returns category (int8, 0: unknown) and name (index into ``names``, -1: none) of every tensor that was seen."""
     tensors = device.tensors
     category, name = np.zeros(len(tensors), np.int8), np.full(len(tensors), UNNAMED, np.int64)
@@ -110,14 +110,14 @@ def seen_in(recorded: Recorded, device: DeviceTrace) -> tuple[Array, Array]:
     return category, name
 
 
-def module_at(recorded: Recorded, device: DeviceTrace) -> Array:
+def module_at(recorded: ProcessMarks, device: DeviceTrace) -> Array:
     """Returns, for every event, the name of the module whose code ran, or -1."""
     where = place(recorded, device, recorded.modules)
     rows = np.flatnonzero(where >= 0)
     return _spread(where[rows], recorded.modules["name"][rows], device.num_events, UNNAMED)
 
 
-def held_in(recorded: Recorded, device: DeviceTrace) -> list[tuple[int, Held]]:
+def held_in(recorded: ProcessMarks, device: DeviceTrace) -> list[tuple[int, HeldTensor]]:
     """Returns the tensors of a device whose holders are known: row of Tensors, and what was found."""
     found = [held for held in recorded.holders if held.device == device.device]
     if not found or not len(device.tensors):
@@ -128,7 +128,7 @@ def held_in(recorded: Recorded, device: DeviceTrace) -> list[tuple[int, Held]]:
     return [(int(there), found[which]) for which, there in zip(row.tolist(), tensor.tolist(), strict=True)]
 
 
-def sampled_at(recorded: Recorded, device: DeviceTrace) -> Array:
+def sampled_at(recorded: ProcessMarks, device: DeviceTrace) -> Array:
     """Returns, for each sample of a device, the first event after it (int64), or -1 if unknown."""
     samples = device.samples
     number = np.full(len(samples), device.device, np.int64)

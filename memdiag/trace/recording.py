@@ -65,7 +65,7 @@ class RecordedProcess:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldTensor:
     """A live tensor whose holders the recorder searched, because tensors like it had become more.
 
     Attributes:
@@ -86,7 +86,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class ProcessMarks:
     """Marks of one process.
 
     Attributes:
@@ -113,7 +113,7 @@ class Recorded:
     world: int | None = None
     ended: RecordingEnd = RecordingEnd()
     process: RecordedProcess = field(default_factory=RecordedProcess)
-    holders: tuple[Held, ...] = ()
+    holders: tuple[HeldTensor, ...] = ()
     calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def line_of(self, function: str) -> str:

@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from typing import IO
 
-from memdiag.trace.first_run import TOO_LONG, Job, forget
+from memdiag.trace.first_run import TOO_LONG, CompileJob, forget
 from memdiag.trace.temporary import temporary_folder
 
 _MOST_FILES = 1024  # upper bound of the file descriptors inherited from the parent process
@@ -19,7 +19,7 @@ _MOST_FILES = 1024  # upper bound of the file descriptors inherited from the par
 
 def main() -> None:
     """Does the jobs read from stdin: one process at a time, at the lowest priority, for a limited time."""
-    jobs: list[Job] = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
+    jobs: list[CompileJob] = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
     os.setsid()
     os.closerange(3, _MOST_FILES)  # other processes may wait until they are closed, or for a lock on one of them
     os.nice(19)
@@ -41,7 +41,7 @@ def wait_for_others() -> IO[bytes]:
     return lock
 
 
-def compile_for(job: Job) -> None:
+def compile_for(job: CompileJob) -> None:
     """Compiles a function, and deletes its note."""
     from memdiag.trace.compiled import Kept
 

@@ -11,7 +11,7 @@ from memdiag.text import phrase
 from memdiag.tui import curve_lines, keys
 from memdiag.tui.lines import short
 from memdiag.tui.lists import CALLS, FINDINGS, MAP, TENSORS, Lists, title_of
-from memdiag.tui.parts import Parts
+from memdiag.tui.parts import ScreenParts
 from memdiag.tui.pieces import Drawn, Popup
 from memdiag.tui.question import Question
 from memdiag.tui.rows import Rows
@@ -21,7 +21,7 @@ _ACTIONS = dict(keys.all_keys())
 _PAGE_KEPT = 1  # rows of a page that remain visible
 
 
-class MainScreen(Parts, inherit_bindings=False):
+class MainScreen(ScreenParts, inherit_bindings=False):
     """Everything but the popups."""
 
     # ------------------------------------------------------------------------------------------------------------- time

@@ -31,7 +31,7 @@ _LEAST_CURVE, _MOST_CURVE = 5, 18
 _TOTALS_FROM, _BAR_FROM = 16, 30  # rows of the terminal
 
 
-class Parts(Screen[None], inherit_bindings=False):
+class ScreenParts(Screen[None], inherit_bindings=False):
     """Everything but the popups.
 
     Args:
@@ -41,8 +41,8 @@ class Parts(Screen[None], inherit_bindings=False):
     """
 
     DEFAULT_CSS = f"""
-    Parts {{ layout: vertical; overflow: hidden; }}
-    Parts > Drawn {{ height: 1; }}
+    ScreenParts {{ layout: vertical; overflow: hidden; }}
+    ScreenParts > Drawn {{ height: 1; }}
     #title {{ background: $panel; }}
     #card {{ height: 0; }}
     #curve {{ height: 8; }}
@@ -51,7 +51,7 @@ class Parts(Screen[None], inherit_bindings=False):
     Horizontal {{ height: 1fr; }}
     #list {{ width: 1fr; height: 100%; }}
     #side {{ width: {_SIDE:.0%}; height: 100%; padding: 0 0 0 1; display: none; }}
-    Parts.beside #side {{ display: block; }}
+    ScreenParts.beside #side {{ display: block; }}
     """
 
     AUTO_FOCUS = ""

@@ -6,7 +6,7 @@ from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
 from .door import Door
-from .link import Link
+from .link import AgentLink
 from .mechanisms import armed, gdb, remote_exec
 from .target import target_of
 
@@ -14,7 +14,7 @@ MECHANISMS = {each.NAME: each for each in (armed, remote_exec, gdb)}
 _SECONDS = 15.0
 
 
-def attach(pid: int, by: str = "", *, seconds: float = _SECONDS) -> Link:
+def attach(pid: int, by: str = "", *, seconds: float = _SECONDS) -> AgentLink:
     """Starts the agent in a process and returns the connection to it.
 
     Args:
@@ -37,4 +37,4 @@ def attach(pid: int, by: str = "", *, seconds: float = _SECONDS) -> Link:
         chosen[0].enter(target, door)
         if door.connection is None:
             door.wait()
-        return Link(target, door, chosen[0].NAME)
+        return AgentLink(target, door, chosen[0].NAME)

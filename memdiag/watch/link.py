@@ -19,11 +19,11 @@ from .target import Target
 _SNAPSHOT_SECONDS = 300.0
 
 
-class Ended(Exception):
+class WatchEnded(Exception):
     """The watched process has ended, or its agent has."""
 
 
-class Link:
+class AgentLink:
     """Requests to an agent and its readings.
 
     Args:
@@ -49,7 +49,7 @@ class Link:
         pid = f"{target.pid}"
         try:
             first = self._next(door.seconds)
-        except Ended:
+        except WatchEnded:
             raise MemdiagError(phrase("watch.ended", pid=pid), phrase("watch.ended.hint")) from None
         if first is None or first.get("token") != door.token:
             self._socket.close()
@@ -80,7 +80,7 @@ class Link:
 
         Raises:
             MemdiagError: It could not.
-            Ended: The process ended meanwhile.
+            WatchEnded: The process ended meanwhile.
         """
         answer = self._ask({"do": "snapshot", "path": str(path.absolute())}, _SNAPSHOT_SECONDS)
         failed = answer.get("failed")
@@ -96,7 +96,7 @@ class Link:
         """Returns the readings that arrive within a time; waits for the first only.
 
         Raises:
-            Ended: The process has ended.
+            WatchEnded: The process has ended.
         """
         if not self._readings:
             message = self._next(seconds)
@@ -108,7 +108,7 @@ class Link:
 
     def close(self) -> None:
         """Detaches: the agent removes all hooks and the history. A process that has ended is no error."""
-        with contextlib.suppress(OSError, Ended):
+        with contextlib.suppress(OSError, WatchEnded):
             self._send({"do": "leave"})
             until = time.monotonic() + 5.0
             while time.monotonic() < until:
@@ -135,7 +135,7 @@ class Link:
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
         except OSError:
-            raise Ended from None
+            raise WatchEnded from None
 
     def _next(self, seconds: float) -> dict[str, Any] | None:
         """Returns the next message, or None after a time without one."""
@@ -147,9 +147,9 @@ class Link:
             except TimeoutError:
                 return None
             except OSError:
-                raise Ended from None
+                raise WatchEnded from None
             if not data:
-                raise Ended
+                raise WatchEnded
             lines = (self._rest + data).split(b"\n")
             self._rest = lines.pop()
             self._messages.extend(json.loads(line) for line in lines if line.strip())

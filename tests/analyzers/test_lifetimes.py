@@ -8,7 +8,7 @@ import pytest
 from memdiag.analyzers import lifetimes
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
-from memdiag.trace.recording import Recorded
+from memdiag.trace.recording import ProcessMarks
 from tests.training import BACKWARD, MIB, MOVE, SILENT, Training, forward
 
 FORWARD = forward
@@ -94,7 +94,7 @@ def test_the_line_that_calls_backward_is_named():
     for _ in range(4):
         program.step(zero_first=True)
     calls = {"backward": {"train.py:3 warm_up": 1, "train.py:9 train": 3}}
-    finding = findings(replace(program.trace(), recorded=Recorded((), {}, {}, {}, {}, calls=calls)))["MD112"]
+    finding = findings(replace(program.trace(), recorded=ProcessMarks((), {}, {}, {}, {}, calls=calls)))["MD112"]
     assert "of gradients from backward() at train.py:9 train are still live" in finding.title
     assert next(row for row in finding.evidence if "calls backward()" in row.what).value == "train.py:9 train"
 

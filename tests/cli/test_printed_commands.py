@@ -40,7 +40,7 @@ def stand_in(goldens, monkeypatch, tmp_path):
         recorded["commands"].append(list(command))
         folder = json.loads(environment["MEMDIAG_RECORD"])["folder"]
         shutil.copy(recorded["file"], Path(folder, "rank0.pkl"))
-        return launch.Ended(0, 0.0)
+        return launch.ProgramEnd(0, 0.0)
 
     monkeypatch.setattr(launch, "run", run)
     monkeypatch.setattr(phantom, "environment_for", lambda _profile, _command, own, **_: dict(own))

@@ -255,9 +255,9 @@ def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_co
 
 
 def _ended(status=0):
-    from memdiag.recorder.launch import Ended
+    from memdiag.recorder.launch import ProgramEnd
 
-    return Ended(status, 1.0)
+    return ProgramEnd(status, 1.0)
 
 
 @pytest.mark.parametrize(

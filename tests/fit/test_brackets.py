@@ -7,7 +7,7 @@ import random
 import pytest
 
 from memdiag.fit.grid import make_grid, read_axes
-from memdiag.fit.search import Outcome, Search, frontier
+from memdiag.fit.search import FitSearch, RunOutcome, frontier
 from tests.fit.test_search import GIB, searched
 
 CAPACITY = 79 * GIB
@@ -55,7 +55,7 @@ def test_no_outcome_is_wrong_whatever_the_schedule(schedule):
 def search_with(peaks):
     """Returns a search over tp, pp and mbs after runs, by the indices of their values: peaks of at most 50 fit."""
     grid = make_grid(read_axes(["tp=1,2,4 pp=1,2,4 mbs=1,2,4"]))
-    return Search(grid, (50,), outcomes={cell: Outcome(peak, (peak <= 50,)) for cell, peak in peaks.items()})
+    return FitSearch(grid, (50,), outcomes={cell: RunOutcome(peak, (peak <= 50,)) for cell, peak in peaks.items()})
 
 
 CONFIRMING = {(0, 0, 0): 70, (0, 1, 0): 65, (0, 2, 0): 60, (2, 0, 2): 90, (2, 1, 2): 85, (2, 2, 2): 80}

@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memdiag.fit.grid import make_grid, read_axes
-from memdiag.fit.search import Outcome, Search, frontier
+from memdiag.fit.search import FitSearch, RunOutcome, frontier
 
 GIB = 1 << 30
 
 
 def searched(grid, peak, capacities, *, is_exhaustive=False, failing=()):
     """Runs a search on made-up peaks; returns it and the number of runs."""
-    search = Search(grid, tuple(capacities), is_exhaustive)
+    search = FitSearch(grid, tuple(capacities), is_exhaustive)
     while (cell := search.next()) is not None:
         assert cell not in search.outcomes
         needed = peak(grid.values(cell))
         fits = tuple(needed <= capacity for capacity in capacities)
-        search.outcomes[cell] = Outcome() if cell in failing else Outcome(needed, fits)
+        search.outcomes[cell] = RunOutcome() if cell in failing else RunOutcome(needed, fits)
     return search, len(search.outcomes)
 
 
@@ -63,12 +63,12 @@ def test_an_order_on_two_axes_is_followed_like_a_staircase():
 
 def test_runs_that_contradict_an_order_end_it():
     grid = make_grid(read_axes(["tp=1,2,4 mbs=1,2,4"]))
-    search = Search(grid, (100,))
-    search.outcomes = {(0, 2): Outcome(60, (True,))}
+    search = FitSearch(grid, (100,))
+    search.outcomes = {(0, 2): RunOutcome(60, (True,))}
     assert search.decided((2, 0), 0) == (True, (0, 2))
     assert search.next() is None
     # A larger tp with a smaller micro-batch needs more, as if it had been run for another device.
-    search.outcomes[2, 0] = Outcome(90, (True,))
+    search.outcomes[2, 0] = RunOutcome(90, (True,))
     assert search.decided((1, 0), 0) is None
     assert search.refuted == {0}
     assert search.next() is not None
@@ -76,16 +76,16 @@ def test_runs_that_contradict_an_order_end_it():
 
 
 def test_segments_of_the_allocator_do_not_contradict_an_order():
-    search = Search(make_grid(read_axes(["tp=1,2 mbs=1,2"])), (1000,))
-    search.outcomes = {(0, 0): Outcome(500, (True,)), (1, 0): Outcome(504, (True,))}
+    search = FitSearch(make_grid(read_axes(["tp=1,2 mbs=1,2"])), (1000,))
+    search.outcomes = {(0, 0): RunOutcome(500, (True,)), (1, 0): RunOutcome(504, (True,))}
     assert search.decided((1, 0), 0) == (True, (1, 0))
     assert not search.refuted
 
 
 def test_the_nearest_run_is_named_for_an_inferred_outcome():
     grid = make_grid(read_axes(["tp=1,2,4 mbs=1,2,4"]))
-    search = Search(grid, (10,))
-    search.outcomes = {(0, 1): Outcome(8, (True,)), (2, 1): Outcome(4, (True,)), (0, 2): Outcome(16, (False,))}
+    search = FitSearch(grid, (10,))
+    search.outcomes = {(0, 1): RunOutcome(8, (True,)), (2, 1): RunOutcome(4, (True,)), (0, 2): RunOutcome(16, (False,))}
     assert search.decided((2, 0), 0) == (True, (2, 1))
     assert search.decided((1, 1), 0)[0]
     assert search.decided((1, 2), 0) is None
@@ -93,10 +93,10 @@ def test_the_nearest_run_is_named_for_an_inferred_outcome():
 
 def test_the_order_of_the_runs_does_not_change_what_decides():
     grid = make_grid(read_axes(["tp=1,2,4 mbs=1,2,4"]))
-    runs = [((0, 1), Outcome(8, (True,))), ((1, 0), Outcome(5, (True,))), ((0, 2), Outcome(16, (False,)))]
+    runs = [((0, 1), RunOutcome(8, (True,))), ((1, 0), RunOutcome(5, (True,))), ((0, 2), RunOutcome(16, (False,)))]
     found = []
     for order in itertools.permutations(runs):
-        search = Search(grid, (10,))
+        search = FitSearch(grid, (10,))
         for cell, outcome in order:
             search.outcomes[cell] = outcome
             search.undecided()
@@ -138,7 +138,7 @@ def test_without_an_ordered_axis_every_configuration_runs():
 
 def test_runs_at_the_same_time_are_of_different_lines():
     grid = make_grid(read_axes(["mbs=1..8", "ckpt=none,full"]))
-    search = Search(grid, (4,))
+    search = FitSearch(grid, (4,))
     first = search.next()
     second = search.next([first])
     assert search.line_of(first) != search.line_of(second)

@@ -5,7 +5,7 @@ import pytest
 
 from memdiag.allocator.workload import ALLOC, FREE
 from memdiag.fix import cheapest
-from memdiag.fix.cheapest import Parts, cheapest_sets, good_sets, live_curve
+from memdiag.fix.cheapest import RecomputableParts, cheapest_sets, good_sets, live_curve
 
 from .test_edit import MIB, workload
 
@@ -19,7 +19,7 @@ def blocks(saved, costs, excludes=None):
         change.append([-size if i < at else 0 for i, size in enumerate(saved)])
     if excludes is None:
         excludes = np.zeros((count, count), bool)
-    return Parts.of(np.array(live), np.array(change).T, np.array(costs), excludes)
+    return RecomputableParts.of(np.array(live), np.array(change).T, np.array(costs), excludes)
 
 
 def test_live_bytes_of_a_row_are_the_most_around_it():
@@ -42,7 +42,7 @@ def test_a_part_and_one_inside_it_are_never_chosen_together():
 
 
 def test_no_parts():
-    assert good_sets(Parts.of(np.ones(3), np.empty((0, 3)), np.empty(0), np.empty((0, 0)))) == []
+    assert good_sets(RecomputableParts.of(np.ones(3), np.empty((0, 3)), np.empty(0), np.empty((0, 0)))) == []
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -63,5 +63,5 @@ def test_the_search_ends_if_a_part_and_one_inside_it_save_most_at_different_mome
     change[0], change[1] = (-10, -2, 0), (-2, -10, 0)
     excludes = np.zeros((14, 14), bool)
     excludes[0, 1] = excludes[1, 0] = True
-    parts = Parts(np.array([100, 100, 0]), change, np.arange(14, 0, -1), excludes)
+    parts = RecomputableParts(np.array([100, 100, 0]), change, np.arange(14, 0, -1), excludes)
     assert {each.chosen for each in good_sets(parts)} & {(0,), (1,)}

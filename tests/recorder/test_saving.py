@@ -9,7 +9,7 @@ import pytest
 
 from memdiag.recorder import saving
 from memdiag.recorder.pinned_tensors import _block, pinned_tensors
-from memdiag.recorder.saving import Saving
+from memdiag.recorder.saving import SaveWrappers
 
 MIB = 1 << 20
 
@@ -23,7 +23,7 @@ def test_a_save_has_a_sample_before_and_after(monkeypatch):
     monkeypatch.setattr(saving.time, "perf_counter", lambda: next(clock))
     taken = []
     torch = module(taken.append)
-    Saving(taken.append).wrap(torch)
+    SaveWrappers(taken.append).wrap(torch)
     torch.save("one")
     torch.serialization.save("two")
     assert taken == ["save", "one", "saved", "save", "two", "saved"]
@@ -32,7 +32,7 @@ def test_a_save_has_a_sample_before_and_after(monkeypatch):
 def test_nested_saves_and_those_that_follow_at_once_are_one():
     taken = []
     torch = module(lambda value: torch.serialization.save(value - 1) if value else taken.append(0))
-    Saving(taken.append).wrap(torch)
+    SaveWrappers(taken.append).wrap(torch)
     for _ in range(3):
         torch.save(2)
     assert taken == ["save", 0, "saved", 0, 0]
@@ -41,7 +41,7 @@ def test_nested_saves_and_those_that_follow_at_once_are_one():
 def test_an_error_of_the_save_reaches_the_program():
     taken = []
     torch = module(lambda: pickle.dumps(test_an_error_of_the_save_reaches_the_program.missing))
-    Saving(taken.append).wrap(torch)
+    SaveWrappers(taken.append).wrap(torch)
     with pytest.raises(AttributeError):
         torch.save()
     assert taken == ["save", "saved"]
@@ -49,7 +49,7 @@ def test_an_error_of_the_save_reaches_the_program():
 
 def test_a_sample_that_fails_does_not_stop_the_save(capsys):
     torch = module(lambda: 5)
-    Saving(lambda _: 1 / 0).wrap(torch)
+    SaveWrappers(lambda _: 1 / 0).wrap(torch)
     assert torch.save() == 5
     assert "ZeroDivisionError" in capsys.readouterr().err
 
@@ -59,7 +59,7 @@ def test_the_functions_are_restored_unless_others_have_wrapped_them():
         pass
 
     torch, other = module(original), module(original, "safetensors.torch")
-    watch = Saving(lambda _: None)
+    watch = SaveWrappers(lambda _: None)
     watch.wrap(torch)
     watch.wrap(other)  # it has no save_file
     assert other.save is original

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from memdiag.recorder.launch import Ended
+from memdiag.recorder.launch import ProgramEnd
 from memdiag.recorder.run_folder import RunFolder
 from memdiag.runs.finishing import FinishedRun
 from memdiag.runs.recording import Done
@@ -23,7 +23,9 @@ def test_a_rerun_that_is_the_recorded_run_has_no_error(tmp_path, capsys):
     assert forecast.num_ooms == 0
     assert plan.forecast.command == "python train.py"
     folder = RunFolder(str(tmp_path), "")
-    done = Done(folder, Ended(0, 1.0), FinishedRun(folder, ({"trace": str(TRACE)},), (), None, (), any_python=True))
+    done = Done(
+        folder, ProgramEnd(0, 1.0), FinishedRun(folder, ({"trace": str(TRACE)},), (), None, (), any_python=True)
+    )
     report = compare(plan, done)
     (rank,) = report.ranks
     assert rank.outcome == "runs_to_its_end"

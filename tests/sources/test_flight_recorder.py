@@ -12,7 +12,7 @@ import pytest
 from memdiag.errors import MemdiagError, RefusedFile
 from memdiag.runs.libraries import with_groups
 from memdiag.sources import load
-from memdiag.sources.flight_recorder import Group, read_groups
+from memdiag.sources.flight_recorder import ProcessGroup, read_groups
 from tests.sources.library_logs import MIB, NcclProcess
 
 CONFIG = {
@@ -34,7 +34,11 @@ def test_a_pickle(tmp_path, protocol):
     path = tmp_path / "nccl_trace_rank_3"
     path.write_bytes(pickle.dumps(DUMP, protocol))
     found = read_groups(path)
-    assert found.groups == (Group("default_pg", (0, 1, 2, 3)), Group("tp", (2, 3)), Group("2", (1, 3)))
+    assert found.groups == (
+        ProcessGroup("default_pg", (0, 1, 2, 3)),
+        ProcessGroup("tp", (2, 3)),
+        ProcessGroup("2", (1, 3)),
+    )
     assert found.rank == 3
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import memdiag
 from memdiag.watch.attach import attach
-from memdiag.watch.link import Ended
+from memdiag.watch.link import WatchEnded
 from memdiag.watch.readings import Readings
 from tests.watch.conftest import NOTHING, WAIT, memdiag_watch
 
@@ -165,7 +165,7 @@ def test_a_process_that_dies_while_watched_ends_the_watch(start):
     one_reading(link)
     os.kill(program.pid, signal.SIGKILL)
     program.process.wait()
-    with pytest.raises(Ended):
+    with pytest.raises(WatchEnded):
         _read_on(link)
     link.close()
 

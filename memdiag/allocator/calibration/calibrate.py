@@ -16,7 +16,7 @@ from memdiag.allocator.calibration.comparing import RecordedColumns, ReplayCompa
 from memdiag.allocator.calibration.fitting import fit_limit
 from memdiag.allocator.calibration.from_trace import resumed
 from memdiag.allocator.calibration.limits import Limits
-from memdiag.allocator.calibration.readings import Reading
+from memdiag.allocator.calibration.readings import Interpretation
 from memdiag.allocator.calibration.recorded_settings import RecordedSettings, Shares, recorded_settings
 from memdiag.allocator.result import Replay, Replayer
 from memdiag.allocator.scenario import Beginning, Scenario
@@ -107,13 +107,13 @@ def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None 
     program. If a replay differs there, the function tries the other readings and uses the best match. It finds the
     kinds of private pools in the same way.
     """
-    reading = Reading()
+    reading = Interpretation()
     best = _read(trace, device, reading, replayer)
     if best[1].is_exact or not device.has_addresses:
         return best
     ways: tuple[bool | None, ...] = (None, False, True) if Shares.of(trace, device).threshold else (None,)
     for collects in ways:
-        reading = Reading(collects)
+        reading = Interpretation(collects)
         workload, found = best if collects is None else _read(trace, device, reading, replayer)
         for _ in range(_MOST_READINGS):
             if found.first is None:
@@ -134,7 +134,7 @@ def described_best(trace: Trace, device: DeviceTrace, replayer: Replayer | None 
 
 
 def _read(
-    trace: Trace, device: DeviceTrace, reading: Reading, replayer: Replayer | None
+    trace: Trace, device: DeviceTrace, reading: Interpretation, replayer: Replayer | None
 ) -> tuple[Workload, Calibration]:
     workload, limits = reading.described(trace, device)
     return workload, calibrate_workload(trace, device, workload, limits, replayer)

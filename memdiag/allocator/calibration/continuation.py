@@ -89,7 +89,7 @@ def continuation_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Co
 
 
 @dataclass
-class _Calls:
+class _AppendedCalls:
     """Calls that are appended to those of a recording."""
 
     workload: Workload
@@ -155,7 +155,7 @@ def _like_earlier_step(
         mine = _tensors(workload, theirs, ours)
         earlier = _tensors(workload, *aligned(workload, sizes, before, of_step[step - 1]))
         calls = np.flatnonzero(steps == number)
-        added = _Calls(workload, workload.num_tensors, freed=_freed(workload, failed))
+        added = _AppendedCalls(workload, workload.num_tensors, freed=_freed(workload, failed))
         added.repeat(range(int(theirs[-1]) + 1, int(calls[-1]) + 1), mine, earlier, once)
         if len(before):  # adds one more step after this one
             places = {

@@ -25,7 +25,7 @@ _RELEASES = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
 
 
 @dataclass(frozen=True)
-class Reading:
+class Interpretation:
     """One interpretation of an ambiguous recording.
 
     Attributes:
@@ -59,7 +59,7 @@ class Reading:
             workload = _with_turned(workload, _call_of(workload, first), _call_of(workload, last))
         return workload, limits
 
-    def others(self, device: DeviceTrace, workload: Workload, first: Divergence) -> Iterator[Reading]:
+    def others(self, device: DeviceTrace, workload: Workload, first: Divergence) -> Iterator[Interpretation]:
         """Yields other readings that may explain the first difference; ``workload`` is that of this reading."""
         call = _call_of(workload, first.event)
         if call < 0:

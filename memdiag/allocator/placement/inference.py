@@ -51,7 +51,7 @@ class Bounds(NamedTuple):
     stop: Array
 
 
-class Placing(NamedTuple):
+class PlacingFacts(NamedTuple):
     """Facts about each buffer.
 
     Attributes:
@@ -84,7 +84,7 @@ class Unplaced(NamedTuple):
     """The unplaced buffers of a partition.
 
     Attributes:
-        first, last: Their range in ``Placing.buffer_idxs``.
+        first, last: Their range in ``PlacingFacts.buffer_idxs``.
         last_offset, last_preorder_idx: Where the last buffer was placed, and its place in the preordering.
         section_lower, section_upper: The tracked sections of the partition.
     """
@@ -99,7 +99,7 @@ class Unplaced(NamedTuple):
 
 @lean_part
 def infer_offsets(
-    buffers: Buffers, bounds: Bounds, placing: Placing, sections: TrackedSections, unplaced: Unplaced
+    buffers: Buffers, bounds: Bounds, placing: PlacingFacts, sections: TrackedSections, unplaced: Unplaced
 ) -> int:
     """Returns the lowest height of any unplaced buffer if it is placed next; -1: they do not fit below the height.
 

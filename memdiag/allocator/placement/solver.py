@@ -33,7 +33,7 @@ from memdiag.allocator.placement.inference import (
     FAR,
     Bounds,
     Buffers,
-    Placing,
+    PlacingFacts,
     TrackedSections,
     Unplaced,
     infer_offsets,
@@ -55,7 +55,7 @@ class Tasks(NamedTuple):
     """Partitions that are placed separately.
 
     Attributes:
-        first, last: The range of its buffers in ``Placing.buffer_idxs``.
+        first, last: The range of its buffers in ``PlacingFacts.buffer_idxs``.
         last_offset, last_preorder_idx: Offset and place in the preordering below which no buffer goes.
         parent: The decision before it; -1: none.
         next: The task after it; -1: none.
@@ -110,7 +110,7 @@ class Outlines(NamedTuple):
     last_preorder_idx: Array
 
 
-class Tables(NamedTuple):
+class SearchTables(NamedTuple):
     """Scratch memory of a search.
 
     Attributes:
@@ -120,7 +120,7 @@ class Tables(NamedTuple):
         unraised: By depth and buffer, 1: its inferred offset is its lowest one. One value if that is not used.
     """
 
-    placing: Placing
+    placing: PlacingFacts
     sections: TrackedSections
     tasks: Tasks
     decisions: Decisions
@@ -133,7 +133,7 @@ class Tables(NamedTuple):
     unraised: Array
 
     @classmethod
-    def of(cls, buffers: Buffers, total: Array, num_known: int, *, propagate: bool) -> Tables:
+    def of(cls, buffers: Buffers, total: Array, num_known: int, *, propagate: bool) -> SearchTables:
         """Returns tables for a search in which no buffer is placed."""
         num_buffers, num_sections = len(buffers.size), int(buffers.upper.max()) + 1
         num_changes = min(num_buffers * num_buffers + 1, MOST_CHANGES)
@@ -141,7 +141,7 @@ class Tables(NamedTuple):
         def columns(kind: type, length: int) -> list[Array]:
             return list(np.zeros((len(kind._fields), length), np.int64))  # type: ignore[attr-defined]
 
-        placing = Placing(*columns(Placing, num_buffers))
+        placing = PlacingFacts(*columns(PlacingFacts, num_buffers))
         return cls(
             placing=placing._replace(buffer_idxs=np.arange(num_buffers)),
             sections=TrackedSections(*columns(TrackedSections, len(total)))._replace(total=np.array(total, np.int64)),
@@ -188,7 +188,7 @@ def place_below(
     propagate = num_buffers <= PROPAGATE_UP_TO
     buffers = Buffers(*spans, preorder_idx, _twins(spans, preordering), tracked[0], tracked[1])
     bounds = Bounds(height, limit, split_every, ROUNDS if propagate else 1, stop)
-    tables = Tables.of(buffers, tracked[2], num_known, propagate=propagate)
+    tables = SearchTables.of(buffers, tracked[2], num_known, propagate=propagate)
     offsets, num_steps = np.zeros(num_buffers, np.int64), np.zeros(1, np.int64)
     with np.errstate(over="ignore"):  # keys of outlines wrap around, as in compiled code
         ended = _search(buffers, bounds, tables, offsets, num_steps)
@@ -208,7 +208,7 @@ def _twins(spans: Lifespans, preordering: Array) -> Array:
 
 
 @njit
-def _search(buffers: Buffers, bounds: Bounds, tables: Tables, offsets: Array, num_steps: Array) -> int:
+def _search(buffers: Buffers, bounds: Bounds, tables: SearchTables, offsets: Array, num_steps: Array) -> int:
     """Runs the search of ``place_below``; ``num_steps`` is one value."""
     lower, upper, size, preorder_idx, twin, tracked_lower, tracked_upper = buffers
     _, most_steps, split_every, rounds, stop = bounds

@@ -9,7 +9,7 @@ from memdiag.analyzers.support.context import DeviceView
 from memdiag.results.finding import Evidence
 from memdiag.text import phrase
 from memdiag.trace.recorded import held_in
-from memdiag.trace.recording import Held
+from memdiag.trace.recording import HeldTensor
 from memdiag.trace.table import Array
 
 MOST = 2  # holders of one call site
@@ -43,9 +43,9 @@ def _retains(view: DeviceView, result: int, rows: Array) -> bool:
     return bool(((tensors.alloc_at[rows] < made) & (tensors.free_requested_at[rows] > made)).any())
 
 
-def _chains(found: list[Held]) -> dict[str, Held]:
+def _chains(found: list[HeldTensor]) -> dict[str, HeldTensor]:
     """Returns the shortest chain of each tensor; those that differ only in their subscripts are one."""
-    texts: dict[str, list[tuple[str, Held]]] = {}
+    texts: dict[str, list[tuple[str, HeldTensor]]] = {}
     for held in sorted(found, key=lambda held: -held.mark):
         text = _FOLDER.sub("", held.chains[0])
         texts.setdefault(_SUBSCRIPT.sub("[…]", text), []).append((text, held))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.fix.base import Proposal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.text import phrase
 
@@ -14,7 +14,7 @@ NAME = "allocator-settings"
 _SETTING = "expandable_segments:True"
 
 
-def propose(case: Case) -> Iterable[Proposal]:
+def propose(case: FixCase) -> Iterable[Proposal]:
     """Yields the remedy if expandable segments are off and the allocator is PyTorch's."""
     recorded = case.subject.recorded.conf or ""
     if case.subject.is_foreign or "expandable_segments" in recorded:

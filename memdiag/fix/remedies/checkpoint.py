@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
-from memdiag.fix.case import Case, Peaks
-from memdiag.fix.cheapest import Parts, PartSet, cheapest_sets, good_sets, live_curve
+from memdiag.fix.case import FixCase, Peaks
+from memdiag.fix.cheapest import PartSet, RecomputableParts, cheapest_sets, good_sets, live_curve
 from memdiag.fix.edit import Edit, Repeat, edited, union
 from memdiag.fix.structure import barriers, few, switch_of
 from memdiag.offload.passes import BACKWARD, FORWARD
@@ -51,7 +51,7 @@ class Block:
     cost: int
 
 
-def propose(case: Case) -> Iterable[Proposal | Refusal]:
+def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     """Yields the cheapest set of parts with which the program fits; if none does, the one with the lowest peak."""
     yield from (barrier.refusal for barrier in barriers(case, NAME))
     several = [path for path in case.modules.blocks if path in case.returning]
@@ -80,7 +80,7 @@ def propose(case: Case) -> Iterable[Proposal | Refusal]:
     )
 
 
-def _choose(case: Case, blocks: list[Block]) -> tuple[int, ...]:
+def _choose(case: FixCase, blocks: list[Block]) -> tuple[int, ...]:
     """Returns the numbers of the chosen parts.
 
     Live bytes decide which sets are tried, and replays whether they fit: the same live bytes may need more or less
@@ -111,14 +111,14 @@ def _choose(case: Case, blocks: list[Block]) -> tuple[int, ...]:
     return min(front[-_LAST:], key=lambda each: peaks(each).reserved).chosen
 
 
-def _parts(case: Case, blocks: list[Block]) -> Parts:
+def _parts(case: FixCase, blocks: list[Block]) -> RecomputableParts:
     """Returns the live bytes over time, and how each part changes them."""
     workload = case.subject.workload
     live = live_curve(edited(workload, case.given.edit))
     curves = [live_curve(edited(workload, case.given.edit | block.edit)) - live for block in blocks]
     paths = [f"{block.path}." for block in blocks]
     excludes = [[one != other and (one.startswith(other) or other.startswith(one)) for one in paths] for other in paths]
-    return Parts.of(
+    return RecomputableParts.of(
         live,
         np.array(curves, np.int64).reshape(len(blocks), len(live)),
         np.array([block.cost for block in blocks], np.int64),
@@ -126,7 +126,7 @@ def _parts(case: Case, blocks: list[Block]) -> Parts:
     )
 
 
-def find_blocks(case: Case) -> list[Block]:
+def find_blocks(case: FixCase) -> list[Block]:
     """Returns the parts that can be recomputed, in the order of the model's forward."""
     closed = _closed(case)
     numbered = [path for path in case.modules.blocks if path not in closed]
@@ -149,7 +149,7 @@ def find_blocks(case: Case) -> list[Block]:
     return sorted(kept, key=lambda block: block.edit.repeats[0].begin)
 
 
-def _closed(case: Case) -> set[str]:
+def _closed(case: FixCase) -> set[str]:
     """Returns the modules that contain code which must not be recomputed."""
     several = set(case.returning)  # the program may keep these outputs, though no later operator saved them
     rows = [barrier.rows for barrier in barriers(case, NAME)]
@@ -163,7 +163,7 @@ def _closed(case: Case) -> set[str]:
     }
 
 
-def _children(case: Case) -> dict[str, list[str]]:
+def _children(case: FixCase) -> dict[str, list[str]]:
     """Returns the modules that are called directly below each called one; "": those that no other one contains."""
     recorded = case.trace.recorded
     if recorded is None:
@@ -178,14 +178,14 @@ def _children(case: Case) -> dict[str, list[str]]:
     return found
 
 
-def _pairs(case: Case) -> Iterator[tuple[int, int, int, int]]:
+def _pairs(case: FixCase) -> Iterator[tuple[int, int, int, int]]:
     """Yields begin and end of each forward pass, and of the backward pass that follows it."""
     passes = case.passes
     for i in np.flatnonzero((passes.phase[:-1] == FORWARD) & (passes.phase[1:] == BACKWARD)).tolist():
         yield int(passes.begin[i]), int(passes.end[i]), int(passes.begin[i + 1]), int(passes.end[i + 1])
 
 
-def _block(case: Case, path: str) -> Block | None:
+def _block(case: FixCase, path: str) -> Block | None:
     if path not in case.modules.spans:
         return None
     tensors = case.device.tensors
@@ -217,7 +217,7 @@ def _block(case: Case, path: str) -> Block | None:
     return Block(path, Edit(freed=freed, repeats=tuple(repeats)), saved_bytes, cost) if repeats else None
 
 
-def _freed_earlier(case: Case, row: int) -> int:
+def _freed_earlier(case: FixCase, row: int) -> int:
     """Returns the event at which a recomputed tensor is freed.
 
     Autograd frees a saved tensor after the operator, and a recomputed one within it: before the temporary tensor of the
@@ -231,7 +231,7 @@ def _freed_earlier(case: Case, row: int) -> int:
     return int(tensors.alloc_at[last])
 
 
-def _calls(case: Case, path: str) -> Iterator[tuple[int, int, int, int]]:
+def _calls(case: FixCase, path: str) -> Iterator[tuple[int, int, int, int]]:
     """Yields begin and end of each call of a block in forward, and of the backward pass that follows it."""
     spans = case.modules.spans[path]
     is_first = np.append(True, spans[1:, 0] > np.maximum.accumulate(spans[:, 1])[:-1])
@@ -241,7 +241,7 @@ def _calls(case: Case, path: str) -> Iterator[tuple[int, int, int, int]]:
             yield int(begins[call]), min(int(ends[call]), forward_end), backward, backward_end
 
 
-def _forward_bytes(case: Case) -> int:
+def _forward_bytes(case: FixCase) -> int:
     tensors = case.device.tensors
     return sum(
         int(tensors.block_bytes[(tensors.alloc_at >= begin) & (tensors.alloc_at < end)].sum())

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.fix.owners import loss_refusals
 from memdiag.offload.passes import BACKWARD
@@ -23,7 +23,7 @@ _GRADIENTS = 2  # gradients of the logarithms and of the logits, without those o
 _FUNCTION = "cross_entropy"
 
 
-def propose(case: Case) -> Iterable[Proposal | Refusal]:
+def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     """Yields the remedy if ``torch.nn.functional.cross_entropy`` makes large tensors."""
     tensors, stacks = case.device.tensors, case.trace.stacks
     named = np.array(
@@ -56,7 +56,7 @@ def propose(case: Case) -> Iterable[Proposal | Refusal]:
     )
 
 
-def _edit(case: Case, forward: Array, saved: int, begin: int, end: int) -> Edit:
+def _edit(case: FixCase, forward: Array, saved: int, begin: int, end: int) -> Edit:
     """Returns the change of one loss.
 
     In the recording, the logarithms of the softmax are saved, and backward makes two gradients of the same size,
@@ -87,7 +87,7 @@ def _edit(case: Case, forward: Array, saved: int, begin: int, end: int) -> Edit:
     return Edit(dropped, {saved: min(until, end)}, resized, added=added)
 
 
-def _without_backward(case: Case, forward: Array) -> Edit:
+def _without_backward(case: FixCase, forward: Array) -> Edit:
     """Returns the change of tensors that are not kept for backward, as all in an evaluation."""
     tensors = case.device.tensors
     begins = np.append([begin for begin, _ in _backwards(case)], case.device.num_events)
@@ -97,6 +97,6 @@ def _without_backward(case: Case, forward: Array) -> Edit:
     return Edit(frozenset(brief), added=added)
 
 
-def _backwards(case: Case) -> Iterable[tuple[int, int]]:
+def _backwards(case: FixCase) -> Iterable[tuple[int, int]]:
     chosen = case.passes.phase == BACKWARD
     return zip(case.passes.begin[chosen].tolist(), case.passes.end[chosen].tolist(), strict=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from memdiag.fix.base import Proposal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.offload.passes import BACKWARD, FORWARD
 from memdiag.text import phrase
@@ -20,7 +20,7 @@ _GRADIENT = CATEGORIES.index("gradient")
 _FLOOR = 32 * MIB
 
 
-def propose(case: Case) -> Iterable[Proposal]:
+def propose(case: FixCase) -> Iterable[Proposal]:
     """Yields the remedy if gradients of a step are still live in the next forward pass."""
     tensors, passes = case.device.tensors, case.passes
     begins = passes.begin[passes.phase == FORWARD]
@@ -54,7 +54,7 @@ def propose(case: Case) -> Iterable[Proposal]:
     )
 
 
-def _new_gradients(case: Case, old: Array, begins: list[int]) -> dict[int, int]:
+def _new_gradients(case: FixCase, old: Array, begins: list[int]) -> dict[int, int]:
     """Returns when the gradients of later steps are freed: at the next forward.
 
     In the recording, backward adds them to the old ones. They are the tensors of the same size that live most briefly.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.fix.base import Proposal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit, Made, union
 from memdiag.offload.passes import BACKWARD, FORWARD
 from memdiag.text import phrase
@@ -50,7 +50,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Block:
+class BlockRun:
     """When a block runs in one step.
 
     Attributes:
@@ -68,7 +68,7 @@ class Block:
     share: float
 
 
-def propose(case: Case) -> Iterable[Proposal]:
+def propose(case: FixCase) -> Iterable[Proposal]:
     """Yields the remedy if each gather of FSDP2 has the weights of all blocks."""
     steps, paths = list(_steps(case)), _paths(case)
     blocks = [_blocks(case, step, paths) for step in steps]
@@ -87,7 +87,7 @@ def propose(case: Case) -> Iterable[Proposal]:
     )
 
 
-def _paths(case: Case) -> list[str]:
+def _paths(case: FixCase) -> list[str]:
     """Returns the block of each parameter, in the order of their allocation; "": none."""
     tensors, blocks = case.device.tensors, case.modules.blocks
     rows = np.flatnonzero((tensors.category == _PARAMETER) & (tensors.name >= 0))
@@ -95,7 +95,7 @@ def _paths(case: Case) -> list[str]:
     return [next((path for path in blocks if name.startswith(f"{path}.")), "") for name in names]
 
 
-def _steps(case: Case) -> Iterator[Step]:
+def _steps(case: FixCase) -> Iterator[Step]:
     tensors, passes = case.device.tensors, case.passes
     is_large = tensors.requested_bytes >= _FLOOR
     flats = np.flatnonzero(_made_in(case, "foreach_all_gather") & is_large)
@@ -112,7 +112,7 @@ def _steps(case: Case) -> Iterator[Step]:
         yield Step(int(flat[0]), weights, int(reduced[0]), int(reduced[1]), begin, backward, end)
 
 
-def _made_in(case: Case, *functions: str) -> Array:
+def _made_in(case: FixCase, *functions: str) -> Array:
     stacks = case.trace.stacks
     named = np.array([frame.name in functions for frame in stacks.frames], bool)
     of_stack: Array = np.append(stacks.with_frame(named), False)
@@ -123,7 +123,7 @@ def _within(at: Array, begin: int, end: int) -> Array:
     return (at >= begin) & (at < end)
 
 
-def _is_whole(case: Case, weights: Array) -> bool:
+def _is_whole(case: FixCase, weights: Array) -> bool:
     """Returns whether gathered weights are those of all parameters: the shards have the same share of each."""
     tensors = case.device.tensors
     shards = np.flatnonzero((tensors.category == _PARAMETER) & (tensors.name >= 0))
@@ -134,7 +134,7 @@ def _is_whole(case: Case, weights: Array) -> bool:
     return bool(len(ratios)) and float(ratios.max()) < _EVEN * float(ratios.min())
 
 
-def _blocks(case: Case, step: Step, paths: list[str]) -> list[Block]:
+def _blocks(case: FixCase, step: Step, paths: list[str]) -> list[BlockRun]:
     """Returns the blocks of a step in the order of forward."""
     sizes = case.device.tensors.requested_bytes[step.weights]
     of_block = np.array(paths)
@@ -147,11 +147,11 @@ def _blocks(case: Case, step: Step, paths: list[str]) -> list[Block]:
         if spans is None or not len(spans) or not len(frees):
             return []
         share = float(sizes[of_block == path].sum() / sizes.sum())
-        found.append(Block(path, int(spans[0, 0]), int(spans[:, 1].max()), int(frees[0]), int(frees[-1]) + 1, share))
+        found.append(BlockRun(path, int(spans[0, 0]), int(spans[:, 1].max()), int(frees[0]), int(frees[-1]) + 1, share))
     return sorted(found, key=lambda block: block.begin)
 
 
-def _edit(case: Case, step: Step, blocks: list[Block], paths: list[str]) -> Edit:
+def _edit(case: FixCase, step: Step, blocks: list[BlockRun], paths: list[str]) -> Edit:
     tensors = case.device.tensors
     of_block = np.array(paths)
     rest = 1 - sum(block.share for block in blocks)
@@ -183,11 +183,11 @@ def _edit(case: Case, step: Step, blocks: list[Block], paths: list[str]) -> Edit
     return Edit(frozenset(dropped.tolist()), freed, resized, made=tuple(made))
 
 
-def _copy(case: Case, row: int, begin: int, end: int) -> Made:
+def _copy(case: FixCase, row: int, begin: int, end: int) -> Made:
     return Made(begin, end, int(case.device.tensors.requested_bytes[row]), row)
 
 
-def _gradients(case: Case, step: Step) -> Array:
+def _gradients(case: FixCase, step: Step) -> Array:
     """Returns the whole gradients of a step: backward makes them, and the reduction frees them."""
     tensors = case.device.tensors
     reduced_at = int(tensors.alloc_at[step.reduced])

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from memdiag.fix.base import Proposal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.offload.passes import BACKWARD
 from memdiag.text import phrase
@@ -21,7 +21,7 @@ _FLOOR = 32 * MIB
 _WRAPPER = "/nn/parallel/distributed.py"
 
 
-def propose(case: Case) -> Iterable[Proposal]:
+def propose(case: FixCase) -> Iterable[Proposal]:
     """Yields the remedy if DistributedDataParallel runs the model, and gradients outlive their reduction."""
     frames = case.trace.stacks.frames
     wrapped = [frame for frame in frames if frame.filename.replace("\\", "/").endswith(_WRAPPER)]
@@ -44,7 +44,7 @@ def propose(case: Case) -> Iterable[Proposal]:
     )
 
 
-def _reduced(case: Case, rows: Array) -> dict[int, int]:
+def _reduced(case: FixCase, rows: Array) -> dict[int, int]:
     """Returns when each gradient is freed: DDP copies it to its bucket when backward has made it."""
     events = case.device.events
     allocs = np.append(np.flatnonzero(events.action == ALLOC), case.device.num_events)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.fix.owners import optimizer_refusals
 from memdiag.offload.passes import OPTIMIZER
@@ -22,7 +22,7 @@ _FLOOR = 64 * MIB
 _COPIES = 2  # temporary tensors that a step of Adam has for one parameter, without foreach and fused
 
 
-def propose(case: Case) -> Iterable[Proposal | Refusal]:
+def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     """Yields the remedy if the temporary tensors of a step are large: fused on CUDA, else one by one."""
     tensors, passes = case.device.tensors, case.passes
     rows = np.flatnonzero(np.isin(tensors.lifetime, _BRIEF) & (tensors.phase_alloc == OPTIMIZER))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from memdiag.analyzers.loaded_twice import find_copies, loaders_of
 from memdiag.fix.base import Proposal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.text import phrase
 from memdiag.units import MIB
@@ -15,7 +15,7 @@ NAME = "load-to-host"
 _FLOOR = 64 * MIB
 
 
-def propose(case: Case) -> Iterable[Proposal]:
+def propose(case: FixCase) -> Iterable[Proposal]:
     """Yields the remedy if a loaded checkpoint stays on the device next to the model."""
     loaders = loaders_of(case.trace)
     if loaders is None:

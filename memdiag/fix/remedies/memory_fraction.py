@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from memdiag.fix.base import Proposal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.text import phrase
 
@@ -13,7 +13,7 @@ NAME = "memory-fraction"
 _SETTING = "per_process_memory_fraction"  # set by the user's environment, which no code in the program can change
 
 
-def propose(case: Case) -> Iterable[Proposal]:
+def propose(case: FixCase) -> Iterable[Proposal]:
     """Yields the remedy if the program sets a memory fraction below 1."""
     share = case.subject.limits.share
     if share is None or share >= 1 or _SETTING in (case.subject.recorded.conf or ""):

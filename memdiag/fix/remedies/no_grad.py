@@ -8,7 +8,7 @@ import numpy as np
 
 from memdiag.analyzers.kept_passes import all_such, find_passes
 from memdiag.fix.base import Proposal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.text import phrase
 from memdiag.trace.schema import PHASES
@@ -18,7 +18,7 @@ NAME = "no-grad"
 _BACKWARD = PHASES.index("backward")
 
 
-def propose(case: Case) -> Iterable[Proposal]:
+def propose(case: FixCase) -> Iterable[Proposal]:
     """Yields the remedy if forward passes are retained without a backward."""
     found = find_passes(case.view)
     if found is None:
@@ -39,7 +39,7 @@ def propose(case: Case) -> Iterable[Proposal]:
     )
 
 
-def _without_backward(case: Case, rows: Array) -> Array:
+def _without_backward(case: FixCase, rows: Array) -> Array:
     """Returns the tensors from stacks of which no backward freed a tensor: the running step is among the others."""
     tensors = case.device.tensors
     used = np.unique(tensors.stack[tensors.phase_free == _BACKWARD])

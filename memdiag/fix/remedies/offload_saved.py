@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
-from memdiag.fix.case import Case
-from memdiag.fix.cheapest import Parts, cheapest_sets, good_sets, live_curve
+from memdiag.fix.case import FixCase
+from memdiag.fix.cheapest import RecomputableParts, cheapest_sets, good_sets, live_curve
 from memdiag.fix.edit import Edit, Made, edited, union
 from memdiag.fix.remedies.checkpoint import find_blocks
 from memdiag.fix.structure import barriers
@@ -45,7 +45,7 @@ class MovedBlock:
     moved_bytes: int
 
 
-def propose(case: Case) -> Iterable[Proposal | Refusal]:
+def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     """Yields the blocks with the fewest bytes with which the program fits; if none do, those with the lowest peak."""
     if case.trace.backend == "cpu" or case.subject.workload.captured:  # copies cannot be part of a CUDA graph
         return
@@ -70,7 +70,7 @@ def propose(case: Case) -> Iterable[Proposal | Refusal]:
     )
 
 
-def _choose(case: Case, blocks: list[MovedBlock]) -> tuple[int, ...]:
+def _choose(case: FixCase, blocks: list[MovedBlock]) -> tuple[int, ...]:
     """Returns the numbers of the chosen blocks: live bytes order the sets, and replays decide which one fits."""
     if not blocks:
         return ()
@@ -78,7 +78,9 @@ def _choose(case: Case, blocks: list[MovedBlock]) -> tuple[int, ...]:
     live = live_curve(edited(workload, given))
     change = np.array([live_curve(edited(workload, given | block.edit)) - live for block in blocks], np.int64)
     cost = np.array([block.moved_bytes for block in blocks], np.int64)
-    front = cheapest_sets(good_sets(Parts.of(live, change, cost, np.zeros((len(blocks), len(blocks)), bool))))
+    front = cheapest_sets(
+        good_sets(RecomputableParts.of(live, change, cost, np.zeros((len(blocks), len(blocks)), bool)))
+    )
     if not front:
         return ()
     at = bisect_left(
@@ -87,7 +89,7 @@ def _choose(case: Case, blocks: list[MovedBlock]) -> tuple[int, ...]:
     return front[min(at, len(front) - 1)].chosen
 
 
-def find_moved(case: Case) -> list[MovedBlock]:
+def find_moved(case: FixCase) -> list[MovedBlock]:
     """Returns the outermost blocks whose activations no chosen remedy removes, in the order of the model's forward."""
     found = find_blocks(case)
     paths = [block.path for block in found]
@@ -113,7 +115,7 @@ def find_moved(case: Case) -> list[MovedBlock]:
     return blocks
 
 
-def _casts(case: Case) -> set[int]:
+def _casts(case: FixCase) -> set[int]:
     """Returns sizes of copies of weights in 16 bits: autocast keeps them, so they stay on the device."""
     tensors = case.device.tensors
     sizes: Array = tensors.requested_bytes[tensors.category == _PARAMETER]

@@ -14,7 +14,7 @@ from memdiag.allocator.workload import ALLOC
 from memdiag.analyzers.private_pools import find_pools
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.fix.base import Proposal
-from memdiag.fix.case import Case
+from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.text import phrase
 
@@ -22,7 +22,7 @@ NAME = "shared-graph-pool"
 _SETTING = "expandable_segments:True"
 
 
-def propose(case: Case) -> Iterable[Proposal]:
+def propose(case: FixCase) -> Iterable[Proposal]:
     """Yields the remedy if several graphs have a pool each: with the recorded settings, then with expandable ones."""
     work = case.subject.workload
     if case.trace.backend != "cuda":  # torch_npu captures graphs in another class

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.oom.ascend import Block, blocks
+from memdiag.oom.ascend import FailureLines, blocks
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -100,7 +100,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         )
 
 
-def _is_told_of(text: Squeezed, block: Block) -> bool:
+def _is_told_of(text: Squeezed, block: FailureLines) -> bool:
     """Returns whether a framework's own, more detailed message about the same failure is near these lines."""
     for match in _FRAMEWORK.finditer(text.text, max(block.start - _BESIDE, 0), block.end + _BESIDE):
         if not block.key or text.line_at(match.start()).key in {"", block.key}:
@@ -108,7 +108,7 @@ def _is_told_of(text: Squeezed, block: Block) -> bool:
     return False
 
 
-def _judge(block: Block, stage: str) -> Judgement:
+def _judge(block: FailureLines, stage: str) -> Judgement:
     requested = number(block.fields, "requested_bytes")
     size = shown(requested)
     if stage == "device":

@@ -41,7 +41,7 @@ def begin(module: Any) -> None:
             name = group_name or group_of.get(tensor.data_ptr())
             if name not in groups:
                 return original.rendezvous(tensor) if group_name is None else original.rendezvous(tensor, group_name)
-            return _Alone(tensor, *groups[name])
+            return _PrivateMemory(tensor, *groups[name])
 
         @staticmethod
         def stream_write_value32(*_: Any, **__: Any) -> None:
@@ -50,7 +50,7 @@ def begin(module: Any) -> None:
     module._SymmetricMemory = OfOneRank
 
 
-class _Alone:
+class _PrivateMemory:
     """Memory that no other process maps."""
 
     def __init__(self, tensor: Any, rank: int, world_size: int) -> None:

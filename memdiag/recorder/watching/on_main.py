@@ -26,7 +26,7 @@ class NotReached(Exception):
     """The main thread did not run Python code in time: it waits in a call of a library."""
 
 
-class Job:
+class MainThreadJob:
     """A function that the main thread will run."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
@@ -94,7 +94,7 @@ def on_main(function: Callable[[], Any], seconds: float | None = 5.0, *, between
     """
     if threading.current_thread() is threading.main_thread():
         return function()
-    job = Job(function)
+    job = MainThreadJob(function)
     began = time.monotonic()
     while True:
         elapsed = time.monotonic() - began

@@ -18,7 +18,7 @@ EXAMPLES = (
 )
 
 
-class Group(NamedTuple):
+class MessageGroup(NamedTuple):
     """Messages of one cause and kind."""
 
     messages: tuple[Message, ...]
@@ -34,12 +34,12 @@ class Group(NamedTuple):
         return sum(message.count for message in self.messages)
 
 
-def groups(messages: Sequence[Message]) -> list[Group]:
+def groups(messages: Sequence[Message]) -> list[MessageGroup]:
     """Returns messages by cause and kind, in the order of their first ones."""
     found: dict[tuple[str, str, str], list[Message]] = {}
     for message in messages:
         found.setdefault((message.judgement.verdict, message.framework, message.dialect), []).append(message)
-    return [Group(tuple(members)) for members in found.values()]
+    return [MessageGroup(tuple(members)) for members in found.values()]
 
 
 def ranks(numbers: Iterable[int | None]) -> str:
@@ -86,7 +86,7 @@ def overview(report: OomReport, *, every: bool, top: int, width: int = 200) -> t
         top: Maximum number of rows, unless ``every``.
         width: Columns of the page: a narrow page gets fewer table columns.
     """
-    rows = [Group((message,)) for message in report.messages] if every else groups(report.messages)
+    rows = [MessageGroup((message,)) for message in report.messages] if every else groups(report.messages)
     shown = rows if every else rows[:top]
     table: dict[str, list[str]] = {phrase("oom.many.times"): [format_count(group.times) for group in shown]}
     if any(message.rank is not None for message in report.messages):

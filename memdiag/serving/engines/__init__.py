@@ -8,7 +8,7 @@ An engine is a module with
 * ``RULES``, ``START`` and ``KEPT``, see ``memdiag.serving.rules``;
 * ``card(values, server, total)``: returns the account of a card; ``total`` is the size of the card that the user gave;
 * ``facts(server, cards)``: returns the capacity for requests and the settings, as ``ServerFacts``;
-* ``fixes(case)``: yields the flags to change after a failure, with values, for a ``memdiag.serving.case.Case``.
+* ``fixes(case)``: yields the flags to change after a failure, with values, for a ``memdiag.serving.case.FailedStart``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from memdiag.registry import Registry
 from memdiag.results.finding import Fix
 from memdiag.results.serving import ServingCard
-from memdiag.serving.rules import Reading, Readings, Rule
+from memdiag.serving.rules import LineForm, LogValue, LogValues
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class Engine(Protocol):
     PROGRAM: str
     ANCHORS: Sequence[str]
     SIGNS: Sequence[str]
-    RULES: Sequence[Rule]
+    RULES: Sequence[LineForm]
     START: re.Pattern[str] | None
     KEPT: Sequence[str]
 
-    def card(self, values: Readings, server: Readings, total: Reading | None) -> ServingCard | None:
+    def card(self, values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
         """Returns the account of a card, or None if the values are of no card."""
 
-    def facts(self, server: Readings, cards: Sequence[Readings]) -> ServerFacts:
+    def facts(self, server: LogValues, cards: Sequence[LogValues]) -> ServerFacts:
         """Returns the capacity for requests and the settings."""
 
     def fixes(self, case: Any) -> Iterable[Fix]:

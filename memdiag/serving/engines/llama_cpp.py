@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from memdiag.results.finding import Fix
 from memdiag.results.serving import ServingCard
 from memdiag.serving.account import Account
-from memdiag.serving.case import Case, flag, shown
+from memdiag.serving.case import FailedStart, flag, shown
 from memdiag.serving.engines import ServerFacts
-from memdiag.serving.rules import Reading, Readings, rule
+from memdiag.serving.rules import LogValue, LogValues, rule
 
 NAME, PROGRAM = "llama.cpp", "llama.cpp"
 ANCHORS = (
@@ -67,7 +67,7 @@ RULES = (
 _RESERVE = 1 << 30  # most a breakdown may leave unexplained and still be of a loaded model
 
 
-def card(values: Readings, server: Readings, total: Reading | None) -> ServingCard | None:
+def card(values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
     """Returns the account of a device."""
     del server
     account, get = Account(values.who), values.get
@@ -92,7 +92,7 @@ def card(values: Readings, server: Readings, total: Reading | None) -> ServingCa
     return account.close(free, "free", whole="free_at_start")
 
 
-def facts(server: Readings, cards: Sequence[Readings]) -> ServerFacts:
+def facts(server: LogValues, cards: Sequence[LogValues]) -> ServerFacts:
     """Returns the capacity for requests and the settings."""
     del cards
     length, sequences = server.size("length"), server.size("sequences")
@@ -105,7 +105,7 @@ def facts(server: Readings, cards: Sequence[Readings]) -> ServerFacts:
     return ServerFacts(server.word("version"), length, None, concurrency, each, settings)
 
 
-def fixes(case: Case) -> Iterator[Fix]:
+def fixes(case: FailedStart) -> Iterator[Fix]:
     """Yields the flags to change."""
     requested, free = case.field("requested_bytes"), case.values.size("free")
     weights, kv = case.values.size("weights"), case.values.size("kv")

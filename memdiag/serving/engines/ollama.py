@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from memdiag.results.finding import Fix
 from memdiag.results.serving import ServingCard
 from memdiag.serving.account import Account
-from memdiag.serving.case import Case, flag, shown
+from memdiag.serving.case import FailedStart, flag, shown
 from memdiag.serving.engines import ServerFacts, llama_cpp
-from memdiag.serving.rules import Reading, Readings, rule
+from memdiag.serving.rules import LogValue, LogValues, rule
 
 NAME, PROGRAM = "ollama", "Ollama"
 ANCHORS = (*llama_cpp.ANCHORS, "msg=", "memory.")
@@ -50,7 +50,7 @@ RULES = (
 )
 
 
-def card(values: Readings, server: Readings, total: Reading | None) -> ServingCard | None:
+def card(values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
     """Returns the account of a card: measured buffers, else Ollama's estimate."""
     size, available = values.get("total") or server.get("total") or total, values.get("available")
     if values.get("weights") is not None or values.get("kv") is not None or values.get("model") is not None:
@@ -69,7 +69,7 @@ def card(values: Readings, server: Readings, total: Reading | None) -> ServingCa
     return account.close(available, "free", whole="free_at_start")
 
 
-def facts(server: Readings, cards: Sequence[Readings]) -> ServerFacts:
+def facts(server: LogValues, cards: Sequence[LogValues]) -> ServerFacts:
     """Returns the capacity for requests and the settings."""
     found = llama_cpp.facts(server, cards)
     names = {"-c": "num_ctx", "-ngl": "num_gpu"}
@@ -77,7 +77,7 @@ def facts(server: Readings, cards: Sequence[Readings]) -> ServerFacts:
     return ServerFacts(found.version, found.kv_tokens, None, found.max_concurrency, found.max_model_len, settings)
 
 
-def fixes(case: Case) -> Iterator[Fix]:
+def fixes(case: FailedStart) -> Iterator[Fix]:
     """Yields the settings to change."""
     for each in llama_cpp.fixes(case):
         name, _, value = each.change.partition(" ")

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from memdiag.results.finding import Fix
 from memdiag.results.serving import ServingCard
 from memdiag.serving.account import Account
-from memdiag.serving.case import Case, flag, fraction_down, fraction_up, shown
+from memdiag.serving.case import FailedStart, flag, fraction_down, fraction_up, shown
 from memdiag.serving.engines import ServerFacts
-from memdiag.serving.rules import Reading, Readings, rule
+from memdiag.serving.rules import LogValue, LogValues, rule
 
 NAME, PROGRAM = "sglang", "SGLang"
 ANCHORS = (
@@ -65,7 +65,7 @@ _FREE = ("end", "capture", "pooled", "loaded")  # the latest that the log has
 _CACHES = ("k", "v", "kv", "conv", "ssm")
 
 
-def card(values: Readings, server: Readings, total: Reading | None) -> ServingCard | None:
+def card(values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
     """Returns the account of a card."""
     del server  # its values are of requests
     begin, weights = _begin(values), values.get("weights")
@@ -86,15 +86,15 @@ def card(values: Readings, server: Readings, total: Reading | None) -> ServingCa
     return account.close(begin, "other", whole="free_at_start")
 
 
-def _begin(values: Readings) -> Reading | None:
+def _begin(values: LogValues) -> LogValue | None:
     """Returns the memory that was free before loading: printed, or the free memory after it plus the weights."""
     begin, loaded, weights = (values.get(name) for name in ("begin", "loaded", "weights"))
     if begin is not None or loaded is None or weights is None:
         return begin
-    return Reading(loaded.value + weights.value, loaded.line, loaded.text)
+    return LogValue(loaded.value + weights.value, loaded.line, loaded.text)
 
 
-def facts(server: Readings, cards: Sequence[Readings]) -> ServerFacts:
+def facts(server: LogValues, cards: Sequence[LogValues]) -> ServerFacts:
     """Returns the capacity for requests and the settings."""
     del cards
     tokens, length = server.size("tokens"), server.size("length")
@@ -109,7 +109,7 @@ def facts(server: Readings, cards: Sequence[Readings]) -> ServerFacts:
     return ServerFacts(server.word("version"), tokens, None, concurrency, length, settings)
 
 
-def _fraction(values: Readings) -> float | None:
+def _fraction(values: LogValues) -> float | None:
     """Returns the memory fraction that the sizes of the pools imply; None if one is missing."""
     begin, pooled = _begin(values), values.get("pooled")
     if begin is None or pooled is None or not begin.value:
@@ -117,7 +117,7 @@ def _fraction(values: Readings) -> float | None:
     return round(1 - pooled.value / begin.value, 3)
 
 
-def fixes(case: Case) -> Iterator[Fix]:
+def fixes(case: FailedStart) -> Iterator[Fix]:
     """Yields the flags to change."""
     begin, weights = _begin(case.values), case.values.size("weights")
     fraction = case.server.number("fraction")

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from memdiag.results.finding import Fix
 from memdiag.results.serving import PartKind, ServingCard
 from memdiag.serving.account import Account
-from memdiag.serving.case import Case, flag, fraction_down, shown
+from memdiag.serving.case import FailedStart, flag, fraction_down, shown
 from memdiag.serving.engines import ServerFacts
-from memdiag.serving.rules import Reading, Readings, rule
+from memdiag.serving.rules import LogValue, LogValues, rule
 
 NAME, PROGRAM = "tensorrt-llm", "TensorRT-LLM"
 ANCHORS = ("[TensorRT-LLM]", "[TRT-LLM]", "MemUsageChange", "KV cache", "kv cache", "total capacity of")
@@ -48,7 +48,7 @@ RULES = (
 )
 
 
-def card(values: Readings, server: Readings, total: Reading | None) -> ServingCard | None:
+def card(values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
     """Returns the account of a card."""
     del server
     total = values.get("total") or total
@@ -72,7 +72,7 @@ def card(values: Readings, server: Readings, total: Reading | None) -> ServingCa
     return account.close(total, "free" if kv and (peak or available) else "unknown")
 
 
-def facts(server: Readings, cards: Sequence[Readings]) -> ServerFacts:
+def facts(server: LogValues, cards: Sequence[LogValues]) -> ServerFacts:
     """Returns the capacity for requests and the settings."""
     tokens = next((size for values in cards if (size := values.size("tokens"))), None)
     blocks, block, length = (server.size(name) for name in ("blocks", "block", "length"))
@@ -86,7 +86,7 @@ def facts(server: Readings, cards: Sequence[Readings]) -> ServerFacts:
     return ServerFacts(server.word("version"), tokens, blocks, concurrency, length, settings)
 
 
-def fixes(case: Case) -> Iterator[Fix]:
+def fixes(case: FailedStart) -> Iterator[Fix]:
     """Yields the flags to change."""
     kv, missing = case.values.size("kv") or case.values.size("kv_allowed"), case.missing_bytes
     fraction = case.server.number("fraction") or 0.9

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from memdiag.results.finding import Fix
 from memdiag.results.serving import ServingCard
 from memdiag.serving.account import Account
-from memdiag.serving.case import Case, flag, fraction_down, fraction_up, shown
+from memdiag.serving.case import FailedStart, flag, fraction_down, fraction_up, shown
 from memdiag.serving.engines import ServerFacts
-from memdiag.serving.rules import Reading, Readings, rule
+from memdiag.serving.rules import LogValue, LogValues, rule
 from memdiag.units import MIB
 
 NAME, PROGRAM = "vllm", "vLLM"
@@ -120,7 +120,7 @@ _MOST_CAPTURED = 64  # the batch size to suggest, far below vLLM's 512
 _ROUNDING = 30 * MIB  # of three figures with two decimals of GiB
 
 
-def card(values: Readings, server: Readings, total: Reading | None) -> ServingCard | None:
+def card(values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
     """Returns the account of a card."""
     if not any(name in values.found for name in _OF_CARDS):
         return None
@@ -157,7 +157,7 @@ def card(values: Readings, server: Readings, total: Reading | None) -> ServingCa
     return account.close(total, "free" if free is not None else "free_or_outside", budget=budget)
 
 
-def _add_activations(account: Account, values: Readings, kv: Reading | None, budget: int | None) -> None:
+def _add_activations(account: Account, values: LogValues, kv: LogValue | None, budget: int | None) -> None:
     """Adds the activation peak, without the estimate of graphs that newer versions include in it (vllm#57936)."""
     activations, estimate = values.get("activations"), values.get("graphs_estimate")
     if estimate is not None and kv is not None and activations is not None and budget is not None:
@@ -168,7 +168,7 @@ def _add_activations(account: Account, values: Readings, kv: Reading | None, bud
     account.add("activations", activations)
 
 
-def _budget(values: Readings, server: Readings, total: Reading | None) -> int | None:
+def _budget(values: LogValues, server: LogValues, total: LogValue | None) -> int | None:
     """Returns the memory that vLLM allows itself."""
     printed = values.size("budget")
     utilization = values.number("utilization") or server.number("utilization")
@@ -177,13 +177,13 @@ def _budget(values: Readings, server: Readings, total: Reading | None) -> int | 
     return round(total.value * utilization)
 
 
-def _deducts_graphs(server: Readings) -> bool:
+def _deducts_graphs(server: LogValues) -> bool:
     """Returns whether this version deducts its estimate of graphs before it sizes the KV cache (0.21, by default)."""
     numbers = re.findall(r"\d+", server.word("version"))[:2]
     return len(numbers) < 2 or (int(numbers[0]), int(numbers[1])) >= (0, 21)
 
 
-def facts(server: Readings, cards: Sequence[Readings]) -> ServerFacts:
+def facts(server: LogValues, cards: Sequence[LogValues]) -> ServerFacts:
     """Returns the capacity for requests and the settings."""
     number = server.number
     values = {
@@ -202,7 +202,7 @@ def facts(server: Readings, cards: Sequence[Readings]) -> ServerFacts:
     )
 
 
-def fixes(case: Case) -> Iterator[Fix]:
+def fixes(case: FailedStart) -> Iterator[Fix]:
     """Yields the flags to change."""
     if case.dialect == "vllm_kv":
         yield from _for_kv_cache(case)
@@ -212,11 +212,11 @@ def fixes(case: Case) -> Iterator[Fix]:
         yield from _for_allocation(case)
 
 
-def _utilization(case: Case, default: float) -> float:
+def _utilization(case: FailedStart, default: float) -> float:
     return case.values.number("utilization") or case.server.number("utilization") or default
 
 
-def _most(case: Case) -> float | None:
+def _most(case: FailedStart) -> float | None:
     """Returns the highest utilization that this card can give, from the memory that was free at the start."""
     free = case.values.size("free")
     if case.total_bytes is None:
@@ -224,7 +224,7 @@ def _most(case: Case) -> float | None:
     return (free if free is not None else 0.97 * case.total_bytes) / case.total_bytes
 
 
-def _for_kv_cache(case: Case) -> Iterator[Fix]:
+def _for_kv_cache(case: FailedStart) -> Iterator[Fix]:
     available = case.field("free_bytes")
     if available is None:
         available = case.values.size("kv")
@@ -250,7 +250,7 @@ def _for_kv_cache(case: Case) -> Iterator[Fix]:
         yield flag("vllm.length", f"--max-model-len {fits}", available=shown(available), length=length or 0, fits=fits)
 
 
-def _for_free_at_start(case: Case) -> Iterator[Fix]:
+def _for_free_at_start(case: FailedStart) -> Iterator[Fix]:
     free, total = case.field("free_bytes"), case.field("total_bytes") or case.total_bytes
     if free and total:
         most = fraction_down(free / total)
@@ -263,7 +263,7 @@ def _for_free_at_start(case: Case) -> Iterator[Fix]:
         )
 
 
-def _for_allocation(case: Case) -> Iterator[Fix]:
+def _for_allocation(case: FailedStart) -> Iterator[Fix]:
     """Yields flags for an allocation that failed after the KV cache was sized: in capture or in warm-up."""
     missing, total, now = case.missing_bytes, case.total_bytes, _utilization(case, min(_DEFAULTS))
     kv = case.values.size("kv")

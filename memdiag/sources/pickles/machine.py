@@ -103,7 +103,7 @@ def _begins_row(buf: Array, at: int, size: int, counts: Array, fetched: Array) -
     return at < size and buf[at] == op.MARK and (index < 0 or (index < len(fetched) and not fetched[index]))
 
 
-class Window(NamedTuple):
+class FileWindow(NamedTuple):
     """The part of the file that is in memory.
 
     Attributes:
@@ -120,7 +120,9 @@ class Window(NamedTuple):
 
 
 @lean(plain_seconds=1e-6)
-def run(window: Window, build: bool, state: Array, counts: Array, marks: Array, fetched: Array, store: Store) -> int:
+def run(
+    window: FileWindow, build: bool, state: Array, counts: Array, marks: Array, fetched: Array, store: Store
+) -> int:
     """Executes the pickle up to the end of ``window``.
 
     Args:

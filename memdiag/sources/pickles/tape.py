@@ -296,7 +296,7 @@ class _Window:
                 longer[: counts[st.N_MEMO]] = self.fetched[: counts[st.N_MEMO]]
                 self.fetched = longer
             started = int(state[m.POS])
-            window = m.Window(buf, len(buf), is_last, before)
+            window = m.FileWindow(buf, len(buf), is_last, before)
             status = int(m.run(window, build, state, counts, self._marks, self.fetched, store))
             if status == m.OK:
                 self.num_bytes = before + len(buf)

@@ -13,12 +13,12 @@ import numpy as np
 
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.recorded import place
-from memdiag.trace.recording import Recorded
+from memdiag.trace.recording import ProcessMarks
 
 Edge = tuple[int, bool]  # the event that follows it, and whether a call begins or ends there
 
 
-def edges_of_layers(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
+def edges_of_layers(recorded: ProcessMarks, device: DeviceTrace) -> list[Edge]:
     """Returns where calls of the elements of module lists begin and end, in order; calls may be nested.
 
     A call begins with a mark of the very module. If activation checkpointing recomputes a part of a layer, it enters
@@ -36,7 +36,7 @@ def edges_of_layers(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
     return edges + [(device.num_events, False)] * len(open_calls)
 
 
-def edges_of_stacks(recorded: Recorded, device: DeviceTrace) -> list[Edge]:
+def edges_of_stacks(recorded: ProcessMarks, device: DeviceTrace) -> list[Edge]:
     """Returns where calls of the owners of module lists begin and end.
 
     If the model itself owns a list, the call lasts from its first element to the last one that runs before the model
@@ -103,7 +103,7 @@ def with_those_too_deep(layers: list[Edge], stacks: list[Edge], guessed: list[Ed
     return [(at, is_begin) for at, _, is_begin in sorted(ranked, key=lambda edge: edge[:2])]
 
 
-def _marks(recorded: Recorded, device: DeviceTrace) -> Iterator[tuple[int, str]]:
+def _marks(recorded: ProcessMarks, device: DeviceTrace) -> Iterator[tuple[int, str]]:
     """Yields (event, path of the module that runs from there on; "" for none) for all marks that can be placed."""
     where = place(recorded, device, recorded.modules)
     rows = np.flatnonzero(where >= 0)

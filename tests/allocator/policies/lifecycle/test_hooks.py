@@ -18,7 +18,7 @@ from memdiag.allocator.policies.lifecycle.module_calls import edges_of_layers, e
 from memdiag.allocator.policies.lifecycle.stack_calls import edges_of
 from memdiag.errors import MemdiagError
 from memdiag.sources.torch_snapshot import read
-from memdiag.trace.recording import Recorded
+from memdiag.trace.recording import ProcessMarks
 from memdiag.trace.schema import PHASES
 from memdiag.trace.stacks import Frame, Stacks
 from tests.allocator.policies.lifecycle.lifecycle_program import Program
@@ -123,14 +123,14 @@ def _placed_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_calls, "place", lambda _recorded, _device, columns: columns["time_ns"])
 
 
-def recorded(*marks: tuple[int, str]) -> Recorded:
+def recorded(*marks: tuple[int, str]) -> ProcessMarks:
     """Returns marks with explicit positions: (event, path; "" for none)."""
     names = tuple(dict.fromkeys(path for _, path in marks if path))
     modules = {
         "time_ns": np.array([at for at, _ in marks], np.int64),
         "name": np.array([names.index(path) if path else -1 for _, path in marks], np.int64),
     }
-    return Recorded(names, {}, modules, {}, {})
+    return ProcessMarks(names, {}, modules, {}, {})
 
 
 def edges(found: list[tuple[int, bool]]) -> str:
