@@ -174,7 +174,7 @@ def page(facts: dict[str, Any], world: str) -> str:
     ranks = ", ".join(map(str, facts["heaviest_ranks"]))
     return f"""# The search of `memdiag fit`
 
-`python bench/fit.py --python VENV/bin/python --work FOLDER` makes this page again. It searches the configurations of a
+`python bench/fit.py --python VENV/bin/python --work FOLDER` reproduces this page. It searches the configurations of a
 Megatron-core Llama (16 layers, hidden size 4096, 4 micro-batches of 4096 tokens in each step) on a simulated {DEVICE},
 single ranks of a world of {world}: {facts["cells"]} configurations ({grid}), of which {facts["fitting"]} fit.
 A configuration fits if the card holds its reserved peak, the CUDA context and the buffers of NCCL together. Without
@@ -189,10 +189,10 @@ NCCL's buffers, the card would hold {facts["peaks_below_capacity"]} of the reser
   {facts["corners"]} configurations.
 * The default search also infers `pp=2` from equal outcomes of `pp=1` and `pp=4`, after all three were run in two other
   places of the grid and agree on the direction. {facts["bracketed"]} outcomes were inferred so.
-* `--shrinks tp` turns that rule off.
+* With `--shrinks tp`, memdiag does not infer `pp=2` in this way.
 * A world of {MACHINE} ranks (one machine) cannot hold this grid: `tp` times `pp` exceeds {MACHINE} in
   {facts["beyond_eight"]} of its configurations.
-* `--shrinks tp,pp` declares that more pipeline stages need at most as much memory per rank as well. That holds here:
+* `--shrinks tp,pp` declares that more pipeline stages need at most as much memory per rank as well. This is true here:
   the first stage of the 1F1B schedule keeps at most as many activations of layers as a single stage does.
 * Seconds are given for searches that made all their runs in one call, on {facts["processors"]} processors.
 * The exhaustive search runs rank 0 of each configuration. The heaviest of all probed ranks in every run of the default

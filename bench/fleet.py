@@ -254,8 +254,7 @@ The files are made by bench/fleet_files.py from examples/gpt-train.pickle (12,77
 ranks, {size:,.0f} MB
 in all. Other programs ran on this machine at the same time (load {load:.1f} on {cores} cores), and the command had a \
 low priority
-(nice {nice}): wall time says little, processor seconds say more. Those of Ray's own processes are not in the numbers \
-for Ray.
+(nice {nice}): compare processor seconds, not wall time. The numbers for Ray do not include Ray's own processes.
 """
 
 

@@ -36,9 +36,10 @@ SIZES = ("live_peak_after_bytes", "live_peak_lower_bound_bytes", "host_peak_byte
 WORDS = """\
 Sizes are MindSpore's: 30GB is 30 GiB. Offloading the parameters alone cannot fit: they are a few hundred MB, and \
 nearly all of the peak
-is activations that forward keeps for backward. The automatic plan moves those. In a short step the link is too slow \
-to hide every copy,
-so the plan waits and reports for how long. With little host memory the rest goes to disk, and the step gets longer. \
+is activations that forward keeps for backward. The automatic plan moves activations. In a short step, \
+the link is too slow for all copies to overlap with computation,
+so the plan waits and reports for how long. With little host memory, the other tensors go to disk, and the step \
+gets longer. \
 A plan that does
 not fit shows the reserved bytes of a run that fails.
 
@@ -218,7 +219,7 @@ def _report(batch: str, plain: dict[str, Any], moved: list[tuple[str, Any]]) -> 
             f"recorded on a phantom {CARD}."
         ),
         "",
-        f"* On the card of 32 GB: {'runs' if small['fits'] else f'out of memory; {asked} are asked for'}.",
+        f"* On the card of 32 GB: {'runs' if small['fits'] else f'out of memory; {asked} was requested'}.",
         (
             f"* On one of 80 GiB: {_gib(large['peak_reserved_bytes'])} reserved, {_gib(large['peak_allocated_bytes'])} "
             "allocated."

@@ -132,8 +132,8 @@ def write(options: argparse.Namespace, results: dict[str, list[dict[str, Any]]],
     """Writes the report as markdown, and the numbers as JSON."""
     made = (
         f"Made by bench/plan.py: at most {options.seconds:g} s each, seed {options.seed}. Heights are multiples of the "
-        "load, the most bytes live at one moment, which no placement is below of. Every plan was checked again from "
-        "the file that was written."
+        "load, the most bytes live at one moment; no placement can need less. Every plan was checked again from the "
+        "file that was written."
     )
     lines = [
         "# memdiag plan, measured",

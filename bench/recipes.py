@@ -188,7 +188,7 @@ def page(rows: list[str]) -> str:
     table = "\n".join(rows)
     return f"""# Recipes of `memdiag fit --model` for public models
 
-`python bench/recipes.py --python PYTHON --work FOLDER` makes this page again. Each model is built from the numbers of
+`python bench/recipes.py --python PYTHON --work FOLDER` reproduces this page. Each model is built from the numbers of
 its own config.json with random data. The recipe runs two steps (or two prompts) on a simulated {DEVICE}, without a
 GPU. Peaks are GiB of one rank; they are simulated, and these rows have no published figure to compare with.
 

@@ -50,10 +50,11 @@ WHERE = (
     "the study."
 )
 STRANGERS = (
-    "Shares of the figure under the settings that each was recorded with: saved is more than 1 % below it, worse more "
-    "than 1 % above. The card is the recorded one, where that is known, else unlimited: a peak may then be high only "
-    "because nothing asks for thrift, and the smallest card is the better question. Cached memory from before a "
-    "snapshot counts for the recorded settings in the second table only."
+    "All figures are relative to the figure under the settings that the snapshot was recorded with: *saved* means more "
+    "than 1 % below it, and *worse* more than 1 % above it. The card is the recorded one, if that is known, else it is "
+    "unlimited. On an unlimited card, a peak may be high only because the allocator need not save memory, so the "
+    "smallest card is the better measure. Cached memory from before a snapshot counts for the recorded settings in the "
+    "second table only."
 )
 Row = dict[str, Any]
 

@@ -253,7 +253,7 @@ def page(rows: list[Estimate], versions: str) -> str:
     table = "\n".join(lines)
     return f"""# Other estimators against published peaks of real cards
 
-`python bench/truth/estimators.py --python PYTHON --work FOLDER` makes this page again. Each row is a peak that others
+`python bench/truth/estimators.py --python PYTHON --work FOLDER` reproduces this page. Each row is a peak that others
 measured on a real card and published ([phantom-truth.md](phantom-truth.md) names the sources). Every estimator is the
 original program: {versions}, FakeGPU and Megatron-LM at the
 commits in the bench. Sizes are GiB.

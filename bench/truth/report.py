@@ -16,14 +16,15 @@ Each row is a peak that somebody else measured on a real card and published. mem
 simulated
 card, without a GPU, and compares PyTorch's own counter. No parameter was fitted. bench/truth/families.toml has the \
 source,
-the program and the arguments of each row; one command makes a family again:
+the program and the arguments of each row; this command reproduces a family:
 
     python bench/truth/run.py --work FOLDER FAMILY
 
 *Equal* means that the simulated figure, rounded as the published one, is the same in every printed digit. Seconds are
 processor time of a run with recording, and host memory is the peak of its largest process; of the runs of a row, the \
 larger
-is given. Rows with a dash there were made before that was measured, and their seconds are elapsed time.
+is given. Rows with a dash for host memory are older: host memory was not measured then, and their seconds are \
+elapsed time.
 """
 
 
