@@ -105,7 +105,7 @@ def table(rows: list[list[str]], device: str, others: list[list[str]]) -> str:
         "CUDA graphs share a pool with `--unsafe`. If no remedy is enough, memdiag names the line to change by hand.",
         "",
         f"{fixed} of {len(needed)} programs that did not fit now fit.",
-        f"Of the programs in others.py, {sum(cells[-1] == 'yes' for cells in others)} of {len(others)} fit.",
+        f"In others.py, {sum(cells[-1] == 'yes' for cells in others)} of {len(others)} programs fit.",
         "",
         "| program | GiB it had | chosen remedies | before | predicted | measured | error | fits now |",
         "|---|---|---|---|---|---|---|---|",
