@@ -9,6 +9,7 @@ Steps are those of bench/record.py: CPU time of the mean step, runs in turns, th
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -47,12 +48,15 @@ def main() -> None:
         plain = phantom_environment_for(choose(args.phantom), command, plain)
     seconds: dict[str, list[float]] = {OFF: [], ON: []}
     sizes: dict[str, list[int]] = {OFF: [], ON: []}
+    shares: list[float] = []
     for number in range(args.runs):
         for name, interval in ((OFF, None), (ON, 1.0)) if number % 2 else ((ON, 1.0), (OFF, None)):
             with tempfile.TemporaryDirectory() as folder:
                 config = Config(folder, backends=(args.device,), sample_interval=interval)
                 seconds[name].append(_step(command, environment_for(config, plain)))
                 sizes[name].append(sum(path.stat().st_size for path in Path(folder).glob("rank*.pkl")))
+                if name == ON:
+                    shares.append(_share(Path(folder), seconds[ON][-1]))
         print(f"run {number + 1} of {args.runs}: {seconds[OFF][-1]:.4f} s, {seconds[ON][-1]:.4f} s", file=sys.stderr)
     ratio = median(on / off for on, off in zip(seconds[ON], seconds[OFF], strict=True))
     title = f"phantom {args.phantom}" if args.phantom else args.device
@@ -62,10 +66,18 @@ def main() -> None:
         f"`memdiag record`, CPU time of the mean step, {args.runs} runs of each in turns, one thread; samples at every "
         f"phase and step, and each second.\n\n{markdown_table(['', 'ms a step', 'bytes of the trace'], rows)}\n"
         f"with / without: {ratio:.4f}, median of the runs' ratios (at most {TARGET}: "
-        f"{'met' if ratio <= TARGET else 'MISSED'}).\n\n{here.sentence()}\n"
+        f"{'met' if ratio <= TARGET else 'MISSED'}).\n\nProcessor time of the samples themselves, counted by the "
+        f"recorder: {median(shares):.2%} of the steps, median of the runs. A recording samples by the clock, so that a "
+        f"step has more samples on a busy machine than on a quiet one.\n\n{here.sentence()}\n"
     )
-    data = {"device": title, "seconds": seconds, "bytes": sizes, "ratio": ratio}
+    data = {"device": title, "seconds": seconds, "bytes": sizes, "ratio": ratio, "shares": shares}
     write_report(ROOT / "reports" / f"bench-samples-{args.device}", text, data)
+
+
+def _share(folder: Path, step: float) -> float:
+    """Returns the processor time of samples as a fraction of all steps of the run in a folder."""
+    (status,) = (json.loads(path.read_text()) for path in folder.glob("rank0.json"))
+    return float(status["seconds_in_samples"]) / (step * status["steps"])
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ class Sampler:
     def __init__(self, steps: Callable[[], int], interval: float | None) -> None:
         self.sources: list[Any] = []
         self.devices: set[int] = set()
+        self.processor_seconds = 0.0  # that samples took
         self._steps = steps
         self._interval = interval
         self._kept: list[dict[str, Any]] = []
@@ -104,7 +105,7 @@ class Sampler:
         # The timer's thread delays the program by its processor time only, not while it waits for a busy processor.
         clock = time.thread_time if when == TIMER else time.perf_counter
         try:
-            began = clock()
+            began, cpu = clock(), time.thread_time()
             is_needed = when in _ALWAYS or (when in _FIRST and when not in self._taken)
             if not is_needed and self._spent > _ALLOWANCE + _MOST_COST * (time.perf_counter() - self._began):
                 return
@@ -123,6 +124,7 @@ class Sampler:
             if any(source.name in sample for source in self.sources):
                 self._keep(sample)
             self._spent += clock() - began
+            self.processor_seconds += time.thread_time() - cpu
         finally:
             self._lock.release()
 

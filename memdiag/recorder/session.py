@@ -346,8 +346,7 @@ class Session:
             cannot_write(self.config.folder, error)
             return
         without_computing(content)
-        first = next(iter(self._written), backend.name)
-        if first != backend.name:
+        if next(iter(self._written), backend.name) != backend.name:
             path = f"{path[:-4]}.{backend.name}.pkl"
         facts = backend.facts()
         content["memdiag"] = {
@@ -394,6 +393,7 @@ class Session:
                 "seconds": time.time() - self.began,
                 "seconds_in_marks": self.training.seconds,
                 "seconds_in_dumps": self._dump_seconds,
+                "seconds_in_samples": self.sampler.processor_seconds,
                 "torch_version": str(self.torch.__version__),
                 "argv": private.arguments(getattr(sys, "orig_argv", sys.argv)),
             },

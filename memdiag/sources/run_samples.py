@@ -28,6 +28,7 @@ _HOST_KEYS = {
     for name, column in schema.HOST_SAMPLES.items()
     if name not in {"time_us", "when", "step"}
 }
+HOST_KEYS = frozenset(_HOST_KEYS.values())
 
 
 class RawSample(NamedTuple):

@@ -96,9 +96,9 @@ class ColumnReader:
         names = sorted(keys)
         if names:
             shown = ", ".join(repr(n[:40]) for n in names[:8])
-            self.notes.append(
-                Note("MD903", phrase(f"notes.unknown.{what}", names=f"{shown}{' …' if len(names) > 8 else ''}"))
-            )
+            note = Note("MD903", phrase(f"notes.unknown.{what}", names=f"{shown}{' …' if len(names) > 8 else ''}"))
+            if note not in self.notes:  # stored and unusual entries of one trace may have the same keys
+                self.notes.append(note)
 
     def bytes(self, values: Array, what: str, missing: int = -1) -> Array:
         """Returns a column of sizes in bytes, checked, with ``missing`` for absent ones."""

@@ -24,6 +24,7 @@ from memdiag.sources.pickles.kernels import flatten, integers, total_items
 from memdiag.sources.recorded import environment_in, notes_in, recorded_in
 from memdiag.sources.run_counters import with_counters
 from memdiag.sources.run_facts import card_in
+from memdiag.sources.run_keys import unknown_keys
 from memdiag.sources.run_samples import card_samples_in, host_samples_in
 from memdiag.sources.snapshot_columns import MOST_BYTES, ColumnReader, checked
 from memdiag.sources.snapshot_dialect import (
@@ -150,6 +151,7 @@ class _SnapshotReader(ColumnReader):
         settings = settings if isinstance(settings, dict) else {}
         self.unknown(unknown_settings(settings), "setting")
         self.own = own if isinstance(own, dict) else {}
+        self.unknown(unknown_keys(self.own), "recording")
         raws = self._raws(columns, segment_rows, block_rows, devices)
         self.notes += notes_in(self.own, raws)
         names, annotations = self.annotations(spans)
@@ -366,6 +368,16 @@ class _SnapshotReader(ColumnReader):
         """Returns entries, segments and blocks of pinned host memory; empty if the file has none."""
         tables = (Table.empty(schema.SEGMENTS), Table.empty(schema.BLOCKS))
         entries: dict[str, Array] = {}
+        given = {"host_segments": segments, "host_traces": traces}
+        none = (None, m.C_NONE << 3 | m.CONST)
+        self.unknown(
+            (
+                key
+                for key, value in given.items()
+                if value not in none and self.tape.kind(value) not in (m.LIST, m.TUPLE)
+            ),
+            "top",
+        )
         if segments is not None and self.tape.kind(segments) in (m.LIST, m.TUPLE):
             tables = self._segments(segments)[:2]
         if traces is not None and self.tape.kind(traces) in (m.LIST, m.TUPLE):

@@ -107,6 +107,15 @@ def test_every_form_of_a_fleet_shows_who_held_what():
     assert "sum to the 1000 B of the card" in page
 
 
+def test_two_ranks_that_never_take_turns_are_shown_at_the_fullest_sample():
+    first = use((10, "step", 300, 600), (30, "step", 300, 200))
+    (card,) = shared_cards({0: [first], 1: [use((20, "step", 100, 500), (40, "end", 100, 550))]})
+    assert not card.hand_offs
+    report = replace(FleetReport(("Well.",), (), (), (), (), (), None, (), (), cards=(card,)), ranks=report_of(2).ranks)
+    for form in ("terminal", "md", "html"):
+        assert "fullest sample" in renderer("fleet", form)(report, Look(), 5), form
+
+
 def test_the_summary_of_a_recording_has_a_line_for_the_card():
     nothing = RunSummary("run", "", False, None, ({}, {}), None, 0, 1.0, 0.0, 0.0, False, False, (), (), ())
     lines = terminal.memory(replace(nothing, memory=RunMemory(), cards=(colocated(),)))

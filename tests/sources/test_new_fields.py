@@ -228,3 +228,44 @@ def test_a_strange_forward_traceback_is_ignored(written, value):
     content = snapshot()
     content["device_traces"][0][4]["forward_frames"] = value
     assert sites_of(memdiag.load(written(content)))[1] == ""
+
+
+OWN = {"format": 1, "backend": "cuda", "samples": []}
+CARD = {"device": 0, "total_bytes": 10, "free_bytes": 5, "reserved_bytes": 1}
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        {"brand_new": 1},
+        {"host": {"rss_bytes": 1, "brand_new": 1}},
+        {"card": [CARD | {"brand_new": 1}]},
+        {"processes": [{"device": 0, "bytes": {7: 1}, "brand_new": 1}]},
+        {"counters": [{"device": 0, "brand_new": 1}]},
+    ],
+)
+def test_an_unknown_key_of_a_sample_is_named_in_a_note(written, sample):
+    own = OWN | {"samples": [{"t_us": 1, "when": "timer", "step": 0, **sample}]}
+    (note,) = codes(memdiag.load(written(snapshot() | {"memdiag": own})))
+    assert "unknown keys of the recording" in note
+    assert "'brand_new'" in note
+
+
+def test_an_unknown_key_of_the_recorder_is_named_in_a_note(written):
+    (note,) = codes(memdiag.load(written(snapshot() | {"memdiag": OWN | {"brand_new": 1}})))
+    assert "'brand_new'" in note
+
+
+@pytest.mark.parametrize("key", ["host_segments", "host_traces"])
+def test_pinned_memory_of_another_form_is_named_in_a_note(written, key):
+    assert codes(memdiag.load(written(snapshot() | {key: None}))) == []
+    (note,) = codes(memdiag.load(written(snapshot() | {key: 7})))
+    assert f"'{key}'" in note
+
+
+@pytest.mark.parametrize("place", ["segment", "block", "entry", "frame"])
+def test_an_unknown_field_of_pinned_memory_is_named_in_a_note(written, place):
+    pinned = with_unknown(place)
+    content = snapshot() | {"host_segments": pinned["segments"], "host_traces": pinned["device_traces"][0]}
+    (note,) = codes(memdiag.load(written(content)))
+    assert "'brand_new'" in note

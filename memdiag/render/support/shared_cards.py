@@ -17,19 +17,24 @@ def head(card: SharedCard) -> list[str]:
 
 
 def rows(card: SharedCard) -> list[list[str]]:
-    """Returns a row for each hand-off and each failure, in order of time; the bytes of a row sum to the card."""
+    """Returns a row for each moment of ``moments_of``; the bytes of a row sum to the card."""
     return [[what, *(amount(size) for size in sizes_of(moment))] for what, moment in moments_of(card)]
 
 
 def moments_of(card: SharedCard) -> list[tuple[str, SharedMoment]]:
-    """Returns each hand-off and each failure in words, with the memory of the card at that moment."""
+    """Returns each hand-off, each failure and the fullest sample in words, with the memory of the card then."""
     at = {moment.at_us: moment for moment in card.moments}
     turns = [(turn.at_us, phrase("fleet.card.turn", rank=turn.to_rank)) for turn in card.hand_offs]
     if len(turns) > MOST_ROWS:
         turns = [*turns[: MOST_ROWS // 2], *turns[-MOST_ROWS // 2 :]]
     failed = [(failure.moment.at_us, phrase("fleet.card.failed", rank=failure.rank)) for failure in card.failures]
+    found = [*turns, *failed]
+    if card.moments:
+        fullest = min(card.moments, key=lambda moment: moment.free_bytes)
+        if fullest.free_bytes < min((at[time].free_bytes for time, _ in found), default=card.total_bytes + 1):
+            found.append((fullest.at_us, phrase("fleet.card.fullest")))
     begin = card.moments[0].at_us if card.moments else 0
-    return [(f"{(time - begin) / 1e6:.1f} s  {what}", at[time]) for time, what in sorted([*turns, *failed])]
+    return [(f"{(time - begin) / 1e6:.1f} s  {what}", at[time]) for time, what in sorted(found)]
 
 
 def sizes_of(moment: SharedMoment) -> tuple[int, ...]:
