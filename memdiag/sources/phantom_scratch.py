@@ -47,15 +47,16 @@ def scratch_in(own: Mapping[str, Any]) -> Scratch | None:
 def outside_error_in(own: Mapping[str, Any]) -> int:
     """Returns by about how much memory outside the allocator may differ on a card; 0 for a real or unknown device.
 
-    The estimate of NCCL's buffers counts as an error of the same size, since public logs exceed it (nccl#864: 1.6 GB).
+    The estimates of NCCL's buffers and of executable graphs count as errors of the same size, since public figures
+    exceed them (nccl#864: 1.6 GB; graphs: 2 to 64 KiB for each node).
     """
     device = own.get("phantom_device")
     if not isinstance(device, dict):
         return 0
     counts = device.get("scratch")
-    nccl = counts.get("communicators") if isinstance(counts, dict) else None
-    buffers = _count(nccl.get("bytes")) if isinstance(nccl, dict) else 0
-    return (_count(device.get("context_error_bytes")) or 0) + (buffers or 0)
+    estimates = [counts.get(name) for name in ("communicators", "graphs")] if isinstance(counts, dict) else []
+    estimated = sum(_count(one.get("bytes")) or 0 for one in estimates if isinstance(one, dict))
+    return (_count(device.get("context_error_bytes")) or 0) + estimated
 
 
 def _more(name: str, tally: Mapping[str, int], given_bytes: int) -> int:

@@ -59,6 +59,10 @@ ASSUMPTIONS = (
         "each communicator of NCCL takes an estimate by channels and NCCL_BUFFSIZE, which all-to-all exceeds "
         "(MEMDIAG_PHANTOM_NCCL_BYTES sets it); memory of other libraries is not counted"
     ),
+    (
+        "each node of an executable graph takes 5 KiB of the driver's memory, an estimate "
+        "(MEMDIAG_PHANTOM_GRAPH_NODE_BYTES sets it; 2 to 64 KiB have been published)"
+    ),
     "all work on the device is done at once: a block used on several streams is free again as soon as it is freed",
     "managed memory (cudaMallocManaged) is in host memory and does not count",
     "a scaler of gradients never meets an infinite one",

@@ -73,6 +73,7 @@ Config::Config()
       nccl_channels(static_cast<int>(environment_bytes("MEMDIAG_PHANTOM_NCCL_CHANNELS", 24))),
       is_nccl_given(!text("MEMDIAG_PHANTOM_NCCL_BYTES", "").empty()),
       nccl_bytes(environment_bytes("MEMDIAG_PHANTOM_NCCL_BYTES", 0)),
+      graph_node_bytes(environment_bytes("MEMDIAG_PHANTOM_GRAPH_NODE_BYTES", 5 << 10)),
       granularity(environment_bytes("MEMDIAG_PHANTOM_GRANULARITY", 2ull << 20)),
       gap_bytes(environment_bytes("MEMDIAG_PHANTOM_GAP", 0)),
       addresses(phantom::addresses(text("MEMDIAG_PHANTOM_ADDRESSES", "up"))),

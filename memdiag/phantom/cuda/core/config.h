@@ -30,6 +30,7 @@ struct Config {
   int nccl_channels;           // MEMDIAG_PHANTOM_NCCL_CHANNELS   of a communicator
   bool is_nccl_given;
   uint64_t nccl_bytes;         // MEMDIAG_PHANTOM_NCCL_BYTES      device memory of a communicator; not set: by its channels
+  uint64_t graph_node_bytes;   // MEMDIAG_PHANTOM_GRAPH_NODE_BYTES  device memory that the driver takes for a node of a graph
   // How the driver might behave; the tests of the allocator vary these.
   uint64_t granularity;        // MEMDIAG_PHANTOM_GRANULARITY     physical rounding and alignment of each cudaMalloc
   uint64_t gap_bytes;          // MEMDIAG_PHANTOM_GAP             address space left unused after each

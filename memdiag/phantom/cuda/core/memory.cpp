@@ -62,6 +62,15 @@ void Memory::give(int device, uint64_t bytes) {
   if (is_card_shared()) set_on_card(card_of(device), config().context_bytes + own.used, total_bytes);
 }
 
+bool Memory::resize_graphs(int device, uint64_t bytes) {
+  DeviceMemory& own = devices[device];
+  uint64_t before = round_up(own.graph_bytes, kPage), after = round_up(bytes, kPage);
+  if (after > before && !take(device, after - before)) return false;
+  if (after < before) give(device, before - after);
+  own.graph_bytes = bytes;
+  return true;
+}
+
 std::map<uint64_t, Range>::iterator Memory::find(uint64_t address) {
   auto after = ranges.upper_bound(address);
   if (after == ranges.begin()) return ranges.end();

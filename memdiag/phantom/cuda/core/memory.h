@@ -44,6 +44,7 @@ struct Mapping {
 
 struct DeviceMemory {
   uint64_t used = 0, peak = 0, foreign = 0, async_used = 0, async_peak = 0;
+  uint64_t graph_bytes = 0;  // of executable graphs, part of used in whole pages
   bool has_context = false;  // on a shared card: only a process that uses the device takes memory for its context
 };
 
@@ -66,6 +67,7 @@ struct Memory {
   uint64_t free_on_card(int card);  // as monitors see it: looking creates no context
   bool take(int device, uint64_t bytes);
   void give(int device, uint64_t bytes);
+  bool resize_graphs(int device, uint64_t bytes);  // sets graph_bytes
   std::map<uint64_t, Range>::iterator find(uint64_t address);
   bool is_pinned(uint64_t address) const { return is_within(pinned, address); }
   bool is_managed(uint64_t address) const { return is_within(managed, address); }

@@ -17,6 +17,7 @@ struct Scratch {
   std::mutex mutex;
   Tally tallies[kNumOperations];
   uint64_t planner_version = 0, num_communicators = 0, communicator_bytes = 0;
+  uint64_t num_graphs = 0, num_graph_nodes = 0, graph_bytes = 0;
 };
 Scratch& scratch() {
   static Scratch* const all = new Scratch;
@@ -51,6 +52,14 @@ void note_communicator(uint64_t bytes) {
   all.communicator_bytes += bytes;
 }
 
+void note_graph(uint64_t num_nodes, uint64_t all_bytes) {
+  Scratch& all = scratch();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  all.num_graphs++;
+  all.num_graph_nodes += num_nodes;
+  all.graph_bytes = std::max(all.graph_bytes, all_bytes);
+}
+
 std::string scratch_facts() {
   Scratch& all = scratch();
   std::lock_guard<std::mutex> lock(all.mutex);
@@ -59,6 +68,10 @@ std::string scratch_facts() {
   if (all.num_communicators) {
     result += ", \"communicators\": {\"count\": " + std::to_string(all.num_communicators) + ", \"bytes\": " +
               std::to_string(all.communicator_bytes) + "}";
+  }
+  if (all.num_graphs) {
+    result += ", \"graphs\": {\"count\": " + std::to_string(all.num_graphs) + ", \"nodes\": " + std::to_string(all.num_graph_nodes) +
+              ", \"bytes\": " + std::to_string(all.graph_bytes) + "}";
   }
   for (int i = 0; i < kNumOperations; i++) {
     const Tally& tally = all.tallies[i];

@@ -19,6 +19,9 @@ void note_planner(uint64_t version);
 // A communicator of NCCL and its device memory, an estimate.
 void note_communicator(uint64_t bytes);
 
+// A new executable graph, and the estimate of the device memory that all graphs of the device take now.
+void note_graph(uint64_t num_nodes, uint64_t all_bytes);
+
 std::string scratch_facts();  // as JSON, see memdiag/sources/phantom_scratch.py
 
 }  // namespace phantom
