@@ -1,5 +1,6 @@
-"""vLLM's model runner reads back how many tokens it sampled: on a simulated device the host writes the counts."""
+"""Inference engines on a device whose kernels compute nothing: vLLM ends requests, FlashInfer compiles nothing."""
 
+import os
 from types import ModuleType
 
 import pytest
@@ -50,5 +51,54 @@ def test_requests_whose_prompt_was_read_get_one_token_each_and_nothing_is_alloca
 def test_a_runner_without_that_function_is_left_as_it_is(name):
     module = ModuleType("model_runner")
     setattr(module, name, type(name, (), {}))
-    engines.begin(module)
+    engines.count_sampled(module)
     assert not hasattr(getattr(module, name), "sample")
+
+
+@pytest.fixture
+def jit():
+    """Returns a module like flashinfer.jit.core."""
+    module = ModuleType("core")
+
+    class JitSpec:
+        def __init__(self, name, loaded=None):
+            self.name, self.loaded = name, loaded
+
+        def try_load(self):
+            return self.loaded
+
+        def build_and_load(self):
+            raise RuntimeError("Ninja build failed")
+
+    module.JitSpec = JitSpec
+    return module
+
+
+def test_kernels_of_flashinfer_are_not_compiled_and_do_nothing(jit, monkeypatch, capsys):
+    engines.compile_nothing(jit)
+    kernels = jit.JitSpec("sampling").build_and_load()
+    monkeypatch.delenv("MEMDIAG_PHANTOM_TRACE", raising=False)
+    assert kernels.softmax(1, out=2) is None
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("MEMDIAG_PHANTOM_TRACE", "1")
+    kernels.softmax(1)
+    assert "sampling.softmax" in capsys.readouterr().err
+    assert not hasattr(kernels, "__wrapped__")
+
+
+def test_compiled_kernels_of_flashinfer_are_loaded_as_they_are(jit):
+    engines.compile_nothing(jit)
+    assert jit.JitSpec("sampling", loaded="library").build_and_load() == "library"
+
+
+def test_vllm_samples_without_flashinfer_if_it_is_not_installed(monkeypatch):
+    monkeypatch.delenv("VLLM_USE_FLASHINFER_SAMPLER", raising=False)
+    monkeypatch.setattr(engines, "find_spec", lambda _: object())
+    engines.choose_sampler()
+    assert "VLLM_USE_FLASHINFER_SAMPLER" not in os.environ
+    monkeypatch.setattr(engines, "find_spec", lambda _: None)
+    engines.choose_sampler()
+    assert os.environ.pop("VLLM_USE_FLASHINFER_SAMPLER") == "0"
+    monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", "1")
+    engines.choose_sampler()
+    assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "1"

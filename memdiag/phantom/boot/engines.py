@@ -1,21 +1,33 @@
-"""Values that vLLM reads back from its own kernels, and without which it does not go on.
+"""Adapts inference engines to a device whose kernels compute nothing.
 
-vLLM's second model runner (0.2x and newer) counts the sampled tokens of each request with a Triton kernel and reads the
-counts back. On a simulated device the kernel computes nothing, so every step would add 0 tokens and no request would
-ever end. The counts depend only on numbers that the host has too, so the host writes them.
+* vLLM's second model runner (0.2x and newer) counts the sampled tokens of each request with a Triton kernel and reads
+  the counts back. Here the kernel computes nothing, so every step would add 0 tokens and no request would ever end. The
+  counts depend only on numbers that the host has too, so the host writes them.
+* FlashInfer compiles its kernels with nvcc on first use. Kernels compute nothing here, and their callers allocate all
+  tensors, so modules that do nothing take the place of those that would have to be compiled.
 """
 
 from __future__ import annotations
 
 import functools
+import os
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 RUNNER = "vllm.v1.worker.gpu.model_runner"
+KERNELS = "flashinfer.jit.core"
 
 
-def begin(module: Any) -> None:
-    """Lets the model runner of ``module`` (vllm.v1.worker.gpu.model_runner) know how many tokens it sampled."""
+def choose_sampler() -> None:
+    """Lets vLLM sample with PyTorch's operators if FlashInfer, its default, is not installed."""
+    if find_spec("flashinfer") is None:
+        os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
+
+
+def count_sampled(module: Any) -> None:
+    """Lets the model runner of ``module`` (RUNNER) know how many tokens it sampled."""
     runner = getattr(module, "GPUModelRunner", None)
     if runner is None or not hasattr(runner, "sample"):
         return
@@ -47,3 +59,34 @@ def _write_counts(batch: Any, num_sampled: Any, num_rejected: Any) -> None:
     ):
         if tensor is not None and tuple(tensor.shape) == counts.shape:
             tensor.copy_(torch.from_numpy(counts.astype(numpy.int32)).to(tensor.dtype))
+
+
+class _NotCompiled:
+    """A module of kernels that do nothing."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, function: str) -> Any:
+        if function.startswith("__"):
+            raise AttributeError(function)
+        return functools.partial(_compute_nothing, self._name, function)
+
+
+def _compute_nothing(module: str, function: str, *_: Any, **__: Any) -> None:
+    if os.environ.get("MEMDIAG_PHANTOM_TRACE"):
+        sys.stderr.write(f"memdiag: FlashInfer's {module}.{function} was not compiled: it computes nothing\n")
+
+
+def compile_nothing(module: Any) -> None:
+    """Lets the kernels of ``module`` (KERNELS) be used without compiling them; compiled ones are loaded as they are."""
+    spec = getattr(module, "JitSpec", None)
+    if spec is None or not hasattr(spec, "build_and_load"):
+        return
+
+    def build_and_load(self: Any, *_: Any, **__: Any) -> Any:
+        load = getattr(self, "try_load", None)
+        loaded = load() if load is not None else None
+        return _NotCompiled(str(self.name)) if loaded is None else loaded
+
+    spec.build_and_load = build_and_load

@@ -40,7 +40,11 @@ def begin() -> None:
         sys.meta_path.insert(0, _After({"torch_npu": lambda _: _refuse_compiling()}))
     else:
         sys.meta_path.append(_Compiled({"flash_attn_2_cuda": "flash_attention.py"}))
-        sys.meta_path.insert(0, _After({"vllm.v1.worker.gpu.model_runner": _count_sampled}))
+        engines = _part("memdiag_phantom_engines", "engines.py")
+        engines.choose_sampler()
+        sys.meta_path.insert(
+            0, _After({engines.RUNNER: engines.count_sampled, engines.KERNELS: engines.compile_nothing})
+        )
     if os.environ.get(_COMPUTE):
         sys.meta_path.insert(
             0, _After({"torch_npu" if is_npu else "torch": lambda _: _compute("PrivateUse1" if is_npu else "CUDA")})
@@ -82,10 +86,6 @@ def _part(name: str, place: str) -> Any:
 
 def _compute(key: str) -> None:
     _part("memdiag_phantom_computing", os.path.join("computing", "__init__.py")).begin(sys.modules["torch"], key)
-
-
-def _count_sampled(runner: Any) -> None:
-    _part("memdiag_phantom_engines", "engines.py").begin(runner)
 
 
 def _refuse_compiling() -> None:
