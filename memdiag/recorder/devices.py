@@ -49,6 +49,11 @@ class FirstUse:
         self._started = started
         self._waiting: Counters | None = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits, with a timer that takes samples."""
+        return self._waiting is not None
+
     @contained
     def count(self, wanted: Sequence[str]) -> None:
         """Begins to wait for the accelerator of this process, if it has one that keeps no history.

@@ -32,6 +32,9 @@ _FROM_TERMINAL = 0x80  # si_code SI_KERNEL: not from kill()
 _PASSED_ON = ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "WINCH", "TSTP", "TTIN", "TTOU", "CONT")
 _JOB_STOPS = tuple(getattr(signal, name) for name in ("SIGTSTP", "SIGTTIN", "SIGTTOU") if hasattr(signal, name))
 _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
+# vLLM kills its engine process at once after SIGTERM, and its workers after 5 s, unless this variable gives them time
+# to end by themselves: without it, the last file of the process that uses the device would be missing.
+_PATIENT = {"VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": "120"}
 
 
 @dataclass
@@ -64,7 +67,12 @@ def environment_for(config: configuration.Config, base: Mapping[str, str] = os.e
     ]
     if not base.get("PYTHONPATH"):
         others = []
-    return {**base, "PYTHONPATH": os.pathsep.join([_SITE, *others]), configuration.VARIABLE: config.as_text()}
+    return {
+        **_PATIENT,
+        **base,
+        "PYTHONPATH": os.pathsep.join([_SITE, *others]),
+        configuration.VARIABLE: config.as_text(),
+    }
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> ProgramEnd:

@@ -16,6 +16,7 @@ from .backends.npu import Npu
 from .card_samples import CardSamples
 from .devices import FirstUse, has_content, watch_devices
 from .files import Place, cannot_write, write_json, write_pickle
+from .forked import Fork
 from .guard import contained
 from .holding import Holding
 from .interrupts import again_soon, end_by, held, is_in_profile_function, uncollected
@@ -62,8 +63,7 @@ class Session:
     """One recording."""
 
     def __init__(self, config: configuration.Config, torch: Any) -> None:
-        self.config = config
-        self.torch = torch
+        self.config, self.torch = config, torch
         self.began = time.time()
         self.marks = Marks(self._position)
         self.naming = Naming(torch, self.marks, ())
@@ -72,20 +72,17 @@ class Session:
         self._main: Any = None  # the backend whose position the marks store
         self._npu_watched = False
         self._place = Place(config.folder, config.file)
-        self._lock = threading.RLock()
-        self._pid = os.getpid()
+        self._lock, self._pid = threading.RLock(), os.getpid()
         self.ooms: list[dict[str, Any]] = []
         self._written: dict[str, Any] = {}
-        self._steps_at_oom = -1
-        self._dump_seconds = 0.0
+        self._steps_at_oom, self._dump_seconds = -1, 0.0
         self.sampler = Sampler(lambda: self.training.steps, config.sample_interval)
         self._first_use = FirstUse(torch, self.sampler, self._start_samples, self._started)
         self.saving = SaveWrappers(self.sampler.take)
         self._holding = Holding(torch, self.marks, is_on=config.holders)
         self.marks.added = self._marked
         self._optimizers: list[dict[str, Any]] = []
-        self._on = False
-        self._waiting = 0
+        self._on, self._waiting = False, 0
         self._attempts = 0  # signal to handle once a step is complete, after it came at an inconvenient time
         self._writer = 0  # the thread that is writing files
         self._previous: dict[int, Any] = {}
@@ -95,8 +92,7 @@ class Session:
     def begin(self) -> None:
         """Installs hooks and waits for the devices."""
         atexit.register(self.end)  # first: a profiler that is never stopped crashes the interpreter at exit
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
+        self._fork = Fork(self._forked, self.end)
         watch_devices(self.torch, self.config.backends, self._started)
         self._first_use.count(self.config.backends)
         self.training.install()
@@ -112,6 +108,8 @@ class Session:
 
     def _started(self, backend: Any) -> None:
         """Called when the program first uses a device."""
+        if self._fork.is_child and backend.name == "cpu":
+            return
         if backend.name != "cpu" and not self.config.backends:
             for other in [other for other in self.backends if other.name == "cpu"]:
                 other.stop()  # host allocations are not of interest when an accelerator is used
@@ -192,8 +190,7 @@ class Session:
             self.saving.remove()
             for backend in self.backends:
                 backend.stop()
-            self.backends = []
-            self._on = False
+            self._on, self.backends = False, []
             for number, handler in self._previous.items():
                 if signal.getsignal(number) == self._signalled:
                     signal.signal(number, handler)
@@ -205,15 +202,18 @@ class Session:
             return False
         return self._steps_at_oom == self.training.steps and bool(self.ooms)
 
-    def _forked(self) -> None:
-        """Called in a child of fork: DataLoader workers and similar processes are not recorded."""
+    def _forked(self) -> bool:
+        """Called in a child of fork; returns whether it continues the recording: no device was used before."""
         global _session  # noqa: PLW0603
+        if not self.backends and not self._written and not self._first_use.is_waiting:
+            self._pid, self._lock = os.getpid(), threading.RLock()
+            return True
         _session = None
-        self._on = False
-        self.backends = []
+        self._on, self.backends = False, []
         self.sampler.forget()
         self.training.remove()
         self.saving.remove()
+        return False
 
     # ---------------------------------------------------------------------------------------------------------- moments
 

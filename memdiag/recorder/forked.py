@@ -1,0 +1,42 @@
+"""Children of fork: a child that is the first of the two to use an accelerator continues the recording as its own.
+
+Engines that serve models fork a process that does all the work (vLLM's engine core). DataLoader workers use no
+accelerator, so they record nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from multiprocessing.util import Finalize, register_after_fork
+
+_LAST = -100  # priority among the finalizers of multiprocessing: the program's own come first
+
+
+class Fork:
+    """Follows the forks of a recorded process.
+
+    Attributes:
+        is_child: Whether this process is such a child.
+    """
+
+    def __init__(self, in_child: Callable[[], bool], end: Callable[[], None]) -> None:
+        """Follows them.
+
+        Args:
+            in_child: Called in a child; returns whether it continues the recording.
+            end: Writes the last file. A child of multiprocessing ends without Python's exit handlers, and calls it.
+        """
+        self.is_child = False
+        self._in_child = in_child
+        self._end = end
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+            register_after_fork(self, Fork._end_with_process)
+
+    def _forked(self) -> None:
+        self.is_child = self._in_child()
+
+    def _end_with_process(self) -> None:
+        if self.is_child:
+            Finalize(self, self._end, exitpriority=_LAST)

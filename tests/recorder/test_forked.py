@@ -1,0 +1,52 @@
+"""A child of fork that is the first to use an accelerator is recorded, however it ends."""
+
+import subprocess
+import sys
+
+import pytest
+
+import memdiag
+from tests.pythons import cuda_python
+
+ENGINE = """
+import multiprocessing, os, sys, torch
+
+def work(_=None):
+    held = [torch.empty(8 << 20, dtype=torch.uint8, device="cuda") for _ in range(3)]
+    print("worked", len(held), flush=True)
+
+if __name__ == "__main__":
+    assert not torch.cuda.is_initialized()
+    if sys.argv[1] == "multiprocessing":
+        children = [multiprocessing.get_context("fork").Process(target=work) for _ in range(2)]
+        [child.start() for child in children]
+        [child.join() for child in children]
+    elif sys.argv[1] == "fork":
+        pid = os.fork()
+        if pid == 0:
+            work()
+            sys.exit()
+        os.waitpid(pid, 0)
+    else:
+        loader = torch.utils.data.DataLoader(range(4), num_workers=2, multiprocessing_context="fork")
+        assert len(list(loader)) == 4
+        work()
+"""
+
+
+@pytest.mark.parametrize(("way", "number"), [("multiprocessing", 2), ("fork", 1), ("loader", 1)])
+def test_processes_that_use_the_device_are_recorded(tmp_path, way, number):
+    python = cuda_python()
+    if not python or not sys.platform.startswith("linux"):
+        pytest.skip("needs Linux and a Python with a CUDA build of torch")
+    (tmp_path / "engine.py").write_text(ENGINE)
+    command = [sys.executable, "-m", "memdiag", "record", "-q", "--phantom", "cuda:h100-80g", "-o", "run", "--"]
+    done = subprocess.run(
+        [*command, python, "engine.py", way], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "worked 3\n" * number), done.stderr
+    paths = sorted(tmp_path.glob("run/rank*.pkl"))
+    assert len(paths) == number, done.stderr
+    for path in paths:
+        (device,) = memdiag.load(path).devices
+        assert device.usage["allocated"].max() == 24 << 20
