@@ -6,10 +6,16 @@ accelerator, so they record nothing.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 from collections.abc import Callable
 from multiprocessing.util import Finalize, register_after_fork
+from typing import Any
 
+from .guard import contained
+
+_SECONDS = 120.0  # that processes of an engine get to write their last files
 _LAST = -100  # priority among the finalizers of multiprocessing: the program's own come first
 
 
@@ -40,3 +46,23 @@ class Fork:
     def _end_with_process(self) -> None:
         if self.is_child:
             Finalize(self, self._end, exitpriority=_LAST)
+
+
+@contained
+def give_time(module: Any) -> None:
+    """Lets the processes that vLLM stops end by themselves: it kills them at once, or after five seconds.
+
+    A process that ends earlier is not waited for.
+
+    Args:
+        module: vllm.v1.utils, just imported.
+    """
+    original = getattr(module, "shutdown", None)
+    if original is None or "timeout" not in inspect.signature(original).parameters:
+        return
+
+    @functools.wraps(original)
+    def shutdown(procs: Any, timeout: float | None = None) -> Any:
+        return original(procs, timeout=max(timeout or 0.0, _SECONDS))
+
+    module.shutdown = shutdown

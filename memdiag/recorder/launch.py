@@ -32,8 +32,8 @@ _FROM_TERMINAL = 0x80  # si_code SI_KERNEL: not from kill()
 _PASSED_ON = ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "WINCH", "TSTP", "TTIN", "TTOU", "CONT")
 _JOB_STOPS = tuple(getattr(signal, name) for name in ("SIGTSTP", "SIGTTIN", "SIGTTOU") if hasattr(signal, name))
 _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
-# vLLM kills its engine process at once after SIGTERM, and its workers after 5 s, unless this variable gives them time
-# to end by themselves: without it, the last file of the process that uses the device would be missing.
+# vLLM kills its workers 5 s after it has asked them to end, unless this variable gives them more time: their last files
+# would be missing. For its engine process see forked.give_time.
 _PATIENT = {"VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": "120"}
 
 

@@ -2,10 +2,14 @@
 
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
 import memdiag
+from memdiag.recorder import forked
+from memdiag.recorder.config import Config
+from memdiag.recorder.launch import environment_for
 from tests.pythons import cuda_python
 
 ENGINE = """
@@ -50,3 +54,23 @@ def test_processes_that_use_the_device_are_recorded(tmp_path, way, number):
     for path in paths:
         (device,) = memdiag.load(path).devices
         assert device.usage["allocated"].max() == 24 << 20
+
+
+def test_processes_that_vllm_stops_get_time_to_write_their_files():
+    module, given = ModuleType("utils"), []
+    module.shutdown = lambda procs, timeout=None: given.append((procs, timeout))
+    forked.give_time(module)
+    module.shutdown(["engine"])
+    module.shutdown(["engine"], timeout=0)
+    module.shutdown(["engine"], timeout=300)
+    assert given == [(["engine"], 120), (["engine"], 120), (["engine"], 300)]
+    assert environment_for(Config("run"), {})["VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS"] == "120"
+    chosen = environment_for(Config("run"), {"VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": "7"})
+    assert chosen["VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS"] == "7"
+
+
+def test_a_version_of_vllm_without_a_timeout_is_left_as_it_is():
+    module = ModuleType("utils")
+    module.shutdown = lambda procs: procs
+    forked.give_time(module)
+    assert module.shutdown(["engine"]) == ["engine"]

@@ -49,7 +49,7 @@ def _write_counts(batch: Any, num_sampled: Any, num_rejected: Any) -> None:
     Of a request with draft tokens, all drafts count as rejected. The counts go to existing tensors, so nothing is
     allocated on the device.
     """
-    numpy, torch = import_module("numpy"), import_module("torch")
+    numpy, torch = import_module("numpy"), sys.modules["torch"]
     lengths = batch.num_computed_tokens_np + batch.num_scheduled_tokens
     has_read_prompt = lengths >= batch.prefill_len_np
     num_logits = numpy.diff(batch.cu_num_logits_np)

@@ -10,6 +10,8 @@ must not be affected.
 import os
 import sys
 
+_ENGINE = "vllm.v1.utils"  # starts and stops the processes of vLLM
+
 
 class _Watch(object):
     """A finder that finds nothing itself: it lets the others find a module, and calls back after its execution.
@@ -85,6 +87,8 @@ def _begin(module):
     try:
         if sys.version_info < (3, 9):
             raise RuntimeError("this is Python %d.%d, and recording needs 3.9 or later" % sys.version_info[:2])
+        if module.__name__ == _ENGINE:
+            return _recorder("forked").give_time(module)
         if os.environ.get("MEMDIAG_RECORD"):
             _recorder("session").imported(module)
             _recorder("presence").imported(module)
@@ -150,7 +154,7 @@ if os.environ.get("MEMDIAG_RECORD") or os.environ.get("MEMDIAG_ARM"):
     if os.environ.get("MEMDIAG_RECORD"):
         _touch()
     _modules = dict.fromkeys(
-        ("torch", "torch_npu", "torch.distributed.checkpoint.state_dict_saver", "safetensors.torch"), _begin
+        ("torch", "torch_npu", "torch.distributed.checkpoint.state_dict_saver", "safetensors.torch", _ENGINE), _begin
     )
     for _name in [_name for _name in ("torch", "torch_npu") if _name in sys.modules]:  # imported from a .pth file
         _modules.pop(_name)(sys.modules[_name])
