@@ -77,8 +77,9 @@ class FirstUse:
     def look(self) -> None:
         """Starts the backend if the program has used the device; called at marks and before a file is written."""
         found = self._waiting
-        is_main = threading.current_thread() is threading.main_thread()
-        if found is not None and is_main and found.is_used():
+        if found is None or threading.current_thread() is not threading.main_thread():
+            return
+        if found.is_used():
             self._waiting = None
             self._started(found)
             self._sampler.devices.update(found.devices())

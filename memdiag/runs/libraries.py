@@ -29,6 +29,7 @@ LOGS = (NCCL, HCCL)
 _LEVELS = {"INFO", "TRACE"}  # of NCCL_DEBUG: those that contain allocations
 _MOST_FILES = 4096
 _MOST_NAMES = 4  # of one communicator
+_MOST_PIDS = 8  # in a message
 
 
 def variables_for(
@@ -116,8 +117,9 @@ def with_libraries(trace: Trace, given: Sequence[Path] = ()) -> Trace:
                 raise
     mine = _of_process(memories, pid)
     if given and not mine:
+        pids = list(dict.fromkeys(str(memory.pid) for memory in memories))
         raise MemdiagError(
-            phrase("errors.other-process", pids=", ".join(str(memory.pid) for memory in memories[:8])),
+            phrase("errors.other-process", count=len(pids), pids=", ".join(pids[:_MOST_PIDS])),
             phrase("errors.other-process.hint"),
         )
     return replace(trace, libraries=tuple(_on_devices(mine, [device.device for device in trace.devices])))

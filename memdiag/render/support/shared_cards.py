@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memdiag.render.support.words import amount
 from memdiag.results.shared_cards import CardProcess, SharedCard, SharedMoment
-from memdiag.text import phrase, shorten
+from memdiag.text import phrase
 
 MOST_ROWS = 12  # of hand-offs: the first and the last ones
 _NAME = 32
@@ -48,7 +48,8 @@ def processes(card: SharedCard) -> list[str]:
 
 
 def _process(process: CardProcess) -> str:
-    name = shorten(process.name, _NAME) if process.name else phrase("fleet.card.unnamed")
+    name = process.name or phrase("fleet.card.unnamed")
+    name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"  # a program and its first options
     pid = "" if process.pid is None else str(process.pid)
     return phrase(
         "fleet.card.process", rank=process.rank, name=name, pid=pid, bytes=amount(process.peak_reserved_bytes)
