@@ -60,7 +60,7 @@ class Snippet:
     """A way to implement a plan today.
 
     Attributes:
-        name: Its name.
+        name: Name of the snippet.
         part: The part of the plan that it implements.
         text: The configuration or code.
     """
@@ -76,7 +76,7 @@ class Hooked:
 
     Attributes:
         modules: Modules whose forward call the hooks surround.
-        min_tensor_bytes: Smaller tensors stay on the device.
+        min_tensor_bytes: Smallest size of a tensor that is offloaded; smaller tensors stay on the device.
         offloaded_bytes_per_step: Bytes copied from the device per step, on average.
         peak_reserved_bytes: Reserved peak of the replay.
         peak_allocated_bytes: Allocated peak of the replay.
@@ -105,7 +105,7 @@ class Offloading:
         live_peak_lower_bound_bytes: Lower bound of the peak of live bytes: every idle tensor is offloaded and copies
             take no time.
         host_peak_bytes: Peak size of the pinned pool.
-        host_used_bytes: Peak bytes in use in that pool.
+        host_used_bytes: Peak bytes in use in the pinned pool.
         disk_peak_bytes: Peak bytes on disk.
         host_budget_bytes: Budget for host memory.
         disk_budget_bytes: Budget for disk space.

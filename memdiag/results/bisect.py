@@ -12,10 +12,10 @@ class BisectStep:
 
     Attributes:
         name: The commit (abbreviated) or version.
-        title: Subject of the commit; null: a version.
+        title: Subject of the commit; null for a version.
         status: "good" (within the budget), "bad" (over it, or out of memory), or "skipped" (it could not be measured).
-        peak_bytes: The peak of the process that needed most; null: unknown.
-        reason: Why it was skipped, or that it ran out of memory; null: it ran to its end.
+        peak_bytes: The peak of the process that needed the most memory; null: unknown.
+        reason: Why the commit or version was skipped, or that it ran out of memory; null if it ran to its end.
         seconds: Duration of the run.
         folder: Folder of the recording.
     """
@@ -35,8 +35,8 @@ class GrownSite:
 
     Attributes:
         label: Short name ("train.py:38 mlp").
-        good_bytes: Its live bytes at the peak of the good recording.
-        bad_bytes: Its live bytes at the peak of the bad recording.
+        good_bytes: Live bytes of the call site at the peak of the good recording.
+        bad_bytes: Live bytes of the call site at the peak of the bad recording.
         inside: The line of the searched package in which the call site allocates; null: none, or commits were searched.
     """
 
@@ -51,13 +51,13 @@ class BisectReport:
     """The search, and its answer.
 
     Attributes:
-        package: The package whose versions were searched; null: commits of the repository.
+        package: The package whose versions were searched; null if commits were searched.
         metric: "peak_reserved" or "peak_allocated".
         budget_bytes: The limit between good and bad.
         steps: Every run, in the order of the search.
         last_good: The last good commit or version.
-        first_bad: The commit or version that raised the peak; null: skipped ones hide it.
-        candidates: Commits or versions of which one raised the peak; several only if skipped ones hide it.
+        first_bad: The commit or version that raised the peak; null if it may be one that was skipped.
+        candidates: Commits or versions of which one raised the peak; more than one only if some were skipped.
         sites: Call sites that grew most; empty: unknown.
         verdict: The answer in a sentence.
     """

@@ -20,11 +20,11 @@ class MetricJudgement:
     Attributes:
         metric: Name of the metric.
         unit: Unit of the numbers: "bytes", "count", "bytes/step" or "count/step".
-        kind: Whether it is compared with a budget or with the baseline.
+        kind: Whether the metric is compared with a budget or with the baseline.
         status: "ok", "failed", or "unknown" if the trace lacks the data.
         value: The measured value; null: unknown.
         limit: The largest allowed value; null: unknown.
-        baseline: The value in the baseline; null: it is compared with a budget.
+        baseline: The value in the baseline; null if the metric is compared with a budget.
         allowed: The budget or tolerance in words: "60.00 GiB", "1% more than 58.20 GiB".
         reason: The result in a sentence, or why the metric is unknown.
     """
@@ -46,9 +46,9 @@ class CheckedSite:
 
     Attributes:
         label: Short name ("train.py:38 mlp").
-        file: The file, relative to the working directory; null: it is not below it.
-        line: The line; null: unknown.
-        kind: Category of its tensors in words ("activations").
+        file: The file, relative to the working directory; null if it is outside that directory.
+        line: Line of the call site; null: unknown.
+        kind: Category of the tensors in words ("activations").
         bytes: Live bytes of its tensors.
         num_tensors: Number of its live tensors.
         baseline_bytes: Live bytes in the baseline; null: there is no baseline.
@@ -72,8 +72,8 @@ class DeviceCheck:
     """One device of one trace.
 
     Attributes:
-        key: Its name in a baseline: "rank0", "trace", "rank0/device1".
-        path: The file.
+        key: Name of the trace in a baseline: "rank0", "trace", "rank0/device1".
+        path: The trace file.
         device: Index of the device; null: the file could not be read.
         error: Why the file could not be read or compared; null: no error.
         checks: Results, in the order of the budgets, then of the baseline.

@@ -192,7 +192,7 @@ class FindingRow:
 
     Attributes:
         code: Stable code ("MD201").
-        found: The finding in each trace; null: the trace does not have it.
+        found: The finding in each trace; null for a trace without it.
     """
 
     code: str

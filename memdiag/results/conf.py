@@ -34,7 +34,7 @@ class RelatedVariable:
 
     Attributes:
         name: Name of the variable.
-        value: Its value.
+        value: Value of the variable.
         meaning: Effect of the variable.
     """
 
@@ -52,10 +52,10 @@ class ConfReport:
         torch_version: The requested version of PyTorch or torch_npu; null: the newest known.
         checked_version: The version whose rules were applied.
         variable: The environment variable that holds the settings.
-        text: The settings as written; null: the variable is not set.
+        text: The settings as written; null if the variable is not set.
         settings: The settings, in order.
         findings: Findings, the most severe first.
-        corrected: Corrected settings ("": unset the variable); null: the text is correct.
+        corrected: Corrected settings; "" if the variable should be unset; null if the text is correct.
         command: The shell line that sets the corrected settings; "" if there is none.
         related: Other environment variables that are set and affect memory.
     """
@@ -117,10 +117,10 @@ class KnownVariable:
     """Another environment variable that affects memory.
 
     Attributes:
-        name: Its name.
-        meaning: Its effect, in a sentence.
+        name: Name of the variable.
+        meaning: Effect of the variable, in a sentence.
         range: The valid values, in words.
-        backends: Backends that read it.
+        backends: Backends that read the variable.
     """
 
     name: str

@@ -16,12 +16,12 @@ class SimulatedDevice:
         product: Product name of the manufacturer.
         total_bytes: Memory that the driver reports.
         context_bytes: Memory that the runtime takes before PyTorch allocates anything.
-        context_error_bytes: By how much published figures differ from it; 0: unknown.
+        context_error_bytes: By how much published figures differ from ``context_bytes``; 0: unknown.
         capacity_bytes: Memory that PyTorch's allocator can reserve.
         figures: Other properties that change traces: compute capability and multiprocessors (CUDA), chip and versions
             (Ascend).
-        sources: URL of the publication of a figure, by its name.
-        estimates: Why a figure is an estimate, by its name.
+        sources: For each figure, by its name: the URL of the publication.
+        estimates: For each estimated figure, by its name: why it is an estimate.
     """
 
     name: str

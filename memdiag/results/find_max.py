@@ -32,10 +32,10 @@ class Trial:
         place: Position of the value in the range.
         value: The value that replaced the placeholder.
         fits: Whether the run ended without running out of memory.
-        peak_reserved_bytes: Reserved peak of the process that needed most; null: nothing was recorded.
-        peak_allocated_bytes: Allocated peak of the process that needed most; null: nothing was recorded.
+        peak_reserved_bytes: Reserved peak of the process that needed the most memory; null: nothing was recorded.
+        peak_allocated_bytes: Allocated peak of the process that needed the most memory; null: nothing was recorded.
         capacity_bytes: Memory of the device, if an out-of-memory error reported it.
-        num_steps: Training steps of the process that completed most.
+        num_steps: Training steps of the process that completed the most steps.
         seconds: Duration of the program.
         folder: Folder of the run; null: it was deleted.
         failure: The out-of-memory error in one line; null: the run fits.

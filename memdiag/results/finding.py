@@ -40,8 +40,8 @@ class Fix:
         kind: Kind of change: "env" (environment variable), "flag", "code", "version" or "record" (record again with
             other options).
         change: The line to paste; "" if it depends on the program.
-        applicability: When it helps ("torch >= 2.1", "CUDA and NPU").
-        caveat: What it may cost, or when it does not help.
+        applicability: When the remedy helps ("torch >= 2.1", "CUDA and NPU").
+        caveat: What the remedy may cost, or when it does not help.
     """
 
     title: str
@@ -56,7 +56,7 @@ class Saving:
     """Bytes that a remedy saves at the reserved peak.
 
     Attributes:
-        low_bytes, high_bytes: Range of the saving.
+        low_bytes, high_bytes: Lower and upper end of the range of the saving.
         expected_bytes: Most likely saving.
         basis: How the saving is known: "measured", "simulated" or "estimated".
         repro: Command that shows the saving; "" if none.

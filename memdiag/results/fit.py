@@ -14,7 +14,7 @@ class GridAxis:
 
     Attributes:
         name: Name of the placeholder, without braces.
-        values: Its values, as they are inserted into the command.
+        values: Values of the placeholder, as they are inserted into the command.
         is_growing: Whether a larger value is assumed to need at least as much memory.
         is_shrinking: Whether a larger or later value is assumed to need at most as much memory.
         is_bracketed: Whether a middle value may be inferred from the outcomes with a smaller and with a larger value.
@@ -40,8 +40,9 @@ class FitDevice:
         name: The device, as ``--phantom`` takes it.
         product: Product name of the manufacturer.
         total_bytes: Memory of the device.
-        usable_bytes: The part of it that PyTorch's allocator can reserve.
-        recorded_on: The device whose runs are replayed for it: of the same kind, with unlimited memory.
+        usable_bytes: Part of this memory that PyTorch's allocator can reserve.
+        recorded_on: The simulated device of the same kind, with unlimited memory, whose recordings are replayed for
+            this device.
     """
 
     name: str
@@ -56,7 +57,7 @@ class RankPeak:
     """The peaks of one process of a run.
 
     Attributes:
-        rank: Its rank; null: the command ran without ``--world``.
+        rank: Rank of the process; null: the command ran without ``--world``.
         peak_allocated_bytes: Allocated peak.
         peak_reserved_bytes: Reserved peak with unlimited memory.
     """
@@ -79,13 +80,13 @@ class DeviceFit:
         peak_allocated_bytes: Allocated peak of the heaviest process; null: not run.
         peak_reserved_bytes: Reserved peak of the heaviest process on this device, or with unlimited memory if it fails;
             null: not run.
-        headroom_bytes: Usable memory minus the reserved peak if it fits; otherwise the memory of the device minus that
-            of the smallest device on which it runs, which is negative; null: not run.
+        headroom_bytes: If the configuration fits: usable memory minus the reserved peak. Otherwise: memory of the
+            device minus that of the smallest device on which the configuration runs, a negative number. null: not run.
         unknown_bytes: Upper bound of scratch memory of cuDNN that a device may use beyond the recording; null: not run.
         rank: Rank of the heaviest process; null: not run, or without ``--world``.
-        smallest_total_bytes: Memory of the smallest device of this kind on which it runs; null: not run.
-        setting: Allocator settings with which it fits although it fails without, or with which it has more headroom
-            although it is tight without; null: none is needed or known.
+        smallest_total_bytes: Memory of the smallest device of this kind on which the configuration runs; null: not run.
+        setting: Allocator settings with which a configuration that fails fits, or a tight one has more headroom; null:
+            none is needed or known.
         setting_headroom_bytes: Headroom with that setting; null: no setting.
         decided_by: The run that decides an inferred outcome, by the values that differ, such as "mbs=4", or the runs
             with a smaller and a larger value, such as "pp=1, pp=4"; null: not inferred.
@@ -136,12 +137,13 @@ class FrontPoint:
     Attributes:
         device: The first given device of the kind that it ran on.
         values: Value of each placeholder, in the order of the axes.
-        smallest_total_bytes: Memory of the smallest device of this kind on which it runs.
+        smallest_total_bytes: Memory of the smallest device of this kind on which the configuration runs.
         ranks: Number of ranks; null: without ``--world``.
-        at_once: Sequences, or tokens if the sequence length is an axis too, that all ranks process at a time: the
-            micro-batch times the ranks that have different data; null: no axis is a micro-batch or a sequence length.
-        extra_forward_passes: Forward passes that recomputation adds: 0, 1, or 0.5 for a part of one that the values do
-            not state; null: no axis is about recomputation.
+        at_once: Sequences that all ranks process at a time, or tokens if the sequence length is an axis too: the
+            micro-batch times the number of ranks with different data. null: no axis is a micro-batch or a sequence
+            length.
+        extra_forward_passes: Forward passes that recomputation adds to each step: 0, 1, or 0.5 if it repeats only a
+            part and the values do not say how much; null: no axis is about recomputation.
     """
 
     device: str
@@ -158,8 +160,8 @@ class AxisEffect:
 
     Attributes:
         name: The axis.
-        heavier: Its value in the heavier run.
-        lighter: Its value in the lighter run.
+        heavier: Value of the axis in the run with the higher peak.
+        lighter: Value of the axis in the run with the lower peak.
         saved_bytes: Difference of the reserved peaks.
     """
 
@@ -176,10 +178,10 @@ class Shortfall:
     Attributes:
         device: The device.
         values: The run that misses the least memory.
-        missing_bytes: Memory of the smallest device on which that run ends, minus that of this device.
+        missing_bytes: Memory of the smallest device on which that run succeeds, minus the memory of this device.
         setting: Allocator settings with which it fits; null: none is known.
-        larger_device: The smallest known device of this backend on which that run ends; null: none is known.
-        effects: What the axes of the grid change, the largest change first.
+        larger_device: The smallest known device of this backend on which that run succeeds; null: none is known.
+        effects: How much each axis of the grid changes the peak, the largest change first.
     """
 
     device: str
@@ -203,7 +205,7 @@ class FitReport:
         shortfalls: Devices on which nothing fits, and what comes closest.
         num_excluded: Combinations of values that ``--where`` excluded.
         num_runs: Configurations that were run, for each kind of device.
-        num_reused: Of these, those that an earlier search in the same folder had run.
+        num_reused: How many of these runs come from an earlier search in the same folder.
         margin: Safety margin, as a share of the reserved peak.
         notes: Assumptions and limits.
         folder: Folder of the search.

@@ -35,7 +35,8 @@ class FixStep:
         is_safe: Whether results stay the same within the rounding that the caveat states.
         is_chosen: Whether it belongs to the plan.
         is_undone: Whether it was in the plan, and was removed because the program did worse with it.
-        extra_forward: Share of a forward pass that each step computes again; estimated from the bytes it allocates.
+        extra_forward: Share of a forward pass that each step computes again; estimated from the bytes that this part
+            allocates.
         alone: Predicted peaks with this remedy only.
         moved_bytes: Bytes that each step copies to the host, and back again; 0: it copies nothing.
         copy_us: Microseconds that these copies take; estimated from the speed of PCIe 4.0 with 16 lanes.
@@ -77,7 +78,7 @@ class FixAdvice:
     """A finding that memdiag fix cannot mend.
 
     Attributes:
-        code: Its code ("MD301").
+        code: Code of the finding ("MD301").
         title: The problem in a few words, with its line.
         fix: The remedy, an imperative sentence.
         change: The line to change by hand; "": no single line.

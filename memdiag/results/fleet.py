@@ -16,12 +16,12 @@ class Rank:
 
     Attributes:
         rank: Number of the rank.
-        file: The file it was read from.
-        group: Number of its group, see ``groups``.
+        file: The file from which the rank was read.
+        group: Number of the rank's group in ``groups``.
         device: Index of the analyzed device, the one with the least headroom in the file; None if the file has no
             device.
         capacity_bytes: Capacity of the device, or None if unknown.
-        peak_reserved_bytes, peak_allocated_bytes: Peaks, or None if unknown.
+        peak_reserved_bytes, peak_allocated_bytes: Reserved and allocated peak, or None if unknown.
         headroom_bytes: Bytes left at the reserved peak; negative if a request failed, by the bytes it lacked; None if
             unknown.
         is_out_of_memory: Whether a request failed.
@@ -29,8 +29,8 @@ class Rank:
         num_retries: Requests for which all cached memory was released first, or None if unknown.
         step: Step of the reserved peak, or None if unknown.
         phase: Phase of the reserved peak, or None if unknown.
-        unused_bytes: Part of the reserved peak that was never in use at the same time: cached or fragmented; None
-            if unknown.
+        unused_bytes: Part of the reserved peak that was never in use at the same time as the rest: cached or
+            fragmented; None if unknown.
         num_events: Number of events in the trace.
         conf: Allocator settings, or None if unknown.
         torch_version: Version of PyTorch, or None if unknown.
@@ -71,7 +71,7 @@ class GroupDifference:
     Attributes:
         category: Category of the tensors, or "unused" for reserved memory that is not in use.
         part: Part of the model or call site; "" for unused memory.
-        delta_bytes: Bytes here minus bytes there.
+        delta_bytes: Bytes of this rank minus bytes of the rank it is compared with.
         bytes: Bytes of this rank.
         reference_bytes: Bytes of the rank it is compared with.
         num_tensors: Tensors of this rank.
@@ -134,17 +134,18 @@ class RankGroup:
 
     Attributes:
         number: Number of the group, from 0, in order of its lowest rank.
-        label: Contents that distinguish it from other groups, in words.
-        ranks: Its ranks.
+        label: Contents that distinguish the group from other groups, in words.
+        ranks: Ranks of the group.
         median_rank: The rank with the median peak.
         low_bytes: Lowest peak.
         median_bytes: Median peak.
         high_bytes: Highest peak.
         parameter_bytes: Bytes of parameters in its median rank.
         num_activations: Activation tensors that are live at the same time in its median rank.
-        reference_group: The group with the most ranks, or None if this is it.
-        explanation: How its median rank differs from that group's median rank, in words; "" if it does not.
-        differences: Components of that difference.
+        reference_group: The group with the most ranks, or None if this group has the most.
+        explanation: How the median rank of this group differs from that of ``reference_group``, in words; "" if it does
+            not.
+        differences: Components of the difference from ``reference_group``.
         spread_explanation: How the rank with the highest peak differs from the one with the lowest, in words; "" if
             they do not differ.
     """
@@ -288,13 +289,13 @@ class FleetReport:
 
     Attributes:
         verdict: Sentences, the most important first.
-        ranks: In order of their numbers.
+        ranks: The ranks, ordered by number.
         world_size: Number of ranks of the job according to the recordings, or None if unknown.
-        backends: Backends they were recorded on.
-        is_phantom: Whether they were recorded on a simulated device.
+        backends: Backends on which the ranks were recorded.
+        is_phantom: Whether the ranks were recorded on a simulated device.
         groups: Groups of ranks with the same part of the model.
         outliers: Ranks that need more or less memory than the others of their group.
-        distribution: Ranks by peak.
+        distribution: Ranks grouped by the size of their peak.
         findings: Findings, the most severe first.
         heatmap: Bytes by rank and step, or None if no rank has any.
         unreadable: Files that could not be read.

@@ -21,7 +21,7 @@ class PinnedMemory:
         end_reserved_bytes: Memory obtained from the operating system at the end.
         end_allocated_bytes: Blocks in use at the end.
         num_blocks: Blocks at the end, in use or cached.
-        top_sites: Call sites of most bytes in use at that peak, or at the end without a history.
+        top_sites: Call sites that hold most bytes in use at the peak, or at the end if there is no history.
     """
 
     peak_reserved_bytes: int | None
@@ -42,9 +42,11 @@ class HostMoment:
         when: "start", "phase", "step", "mark", "timer", "oom", "end", "save" (before a checkpoint is saved) or "saved".
         step: Number of completed training steps.
         rss_bytes: Resident memory of the process.
-        children_rss_bytes: Sum of the resident memory of the processes below it. Shared pages count in each of them.
-        num_children: Number of processes below it, such as workers of a DataLoader.
-        pss_bytes: Proportional memory of all of them: shared pages are divided among their users.
+        children_rss_bytes: Sum of the resident memory of its child processes, at all levels. Shared pages count in each
+            of them.
+        num_children: Number of its child processes, at all levels, such as workers of a DataLoader.
+        pss_bytes: Proportional memory of the process and its child processes: shared pages are divided among their
+            users.
         peak_rss_bytes: Highest resident memory of the process so far.
         shm_used_bytes: Files in /dev/shm, of all processes of the machine or container.
         shm_total_bytes: Size of /dev/shm.
@@ -53,7 +55,8 @@ class HostMoment:
         pinned_bytes: Pinned memory of PyTorch's host allocator, cached blocks included.
         pinned_used_bytes: Pinned memory in use.
         pinned_tensors_bytes: Pinned tensors of at least 1 MiB that the program holds.
-        pinned_blocks_bytes: Their blocks, which the allocator rounds up to powers of two.
+        pinned_blocks_bytes: Blocks of the tensors in ``pinned_tensors_bytes``, which the allocator rounds up to powers
+            of two.
         mps_used_bytes: Tensors of PyTorch's MPS allocator (Apple silicon), which are in the memory of the machine.
         mps_driver_bytes: Everything that Metal allocated for this process, cached blocks included.
         mps_limit_bytes: Memory that Metal recommends not to exceed.
@@ -85,8 +88,8 @@ class HostReport:
     """Memory of the host.
 
     Attributes:
-        pinned: Pinned memory from its history, or None if the file does not record it.
-        timeline: Memory at the samples of a recording, on the same clock as the device; at most about 200.
+        pinned: Pinned memory from the history of PyTorch's host allocator, or None if the file does not record it.
+        timeline: Memory at the samples of a recording, on the same clock as the device; at most about 200 samples.
     """
 
     pinned: PinnedMemory | None = None

@@ -11,17 +11,17 @@ class Communicator:
     """The memory of one communicator in one process.
 
     Attributes:
-        identity: The id that its ranks share ("0xf021d9037f9243d8"), or its address in the process if the log has no
-            id.
-        name: Name of its process group, or "" if unknown.
-        rank: Rank of the process in it, or None if unknown.
-        num_ranks: Number of its ranks, or None if unknown.
+        identity: The id that all its ranks share ("0xf021d9037f9243d8"), or the address of the communicator in the
+            process if the log has no id.
+        name: Name of the process group that uses the communicator, or "" if unknown.
+        rank: Rank of the process in the communicator, or None if unknown.
+        num_ranks: Number of ranks of the communicator, or None if unknown.
         num_channels: Number of channels for collectives, or None if unknown.
         num_p2p_channels: Number of channels for send and receive, or None if unknown.
-        live_bytes: Device memory that it holds at the end of the log.
-        peak_bytes: Most device memory that it held.
-        num_buffers: Allocations that it holds at the end of the log.
-        is_destroyed: Whether the log contains its end.
+        live_bytes: Device memory that the communicator holds at the end of the log.
+        peak_bytes: Most device memory that the communicator held.
+        num_buffers: Number of allocations that the communicator holds at the end of the log.
+        is_destroyed: Whether the log shows the end of the communicator.
     """
 
     identity: str
@@ -41,8 +41,8 @@ class BufferSize:
     """Allocations of one size.
 
     Attributes:
-        bytes: Size of each.
-        count: Number of them at the end of the log.
+        bytes: Size of each allocation.
+        count: Number of allocations of this size at the end of the log.
     """
 
     bytes: int

@@ -54,8 +54,8 @@ class Backend:
             it.
         num_events: Events in the test recording; None: not tested.
         devices: Names of the visible devices.
-        reason: Why it does not work; "": it works.
-        fix: What to do about it; "": nothing, or unknown.
+        reason: Why recording does not work; "" if it works.
+        fix: How to make recording work; "": nothing to do, or unknown.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Python:
         path: The interpreter.
         facts: Facts that it reports about itself.
         backends: The kinds of devices; empty if PyTorch cannot be imported.
-        reason: Why it cannot be used; "": it can.
+        reason: Why this Python cannot be used; "" if it can.
         fix: What to do about it; "": nothing, or unknown.
     """
 

@@ -51,7 +51,7 @@ class LedgerEntry:
     Attributes:
         what: "total", or the name of a part ("allocated by PyTorch", "reserved but unallocated", "context and libraries
             of this process", "process 4711", "free", "unknown").
-        bytes: Its size, or None if unknown.
+        bytes: Size of the part, or None if unknown.
         owner: "this process", "other processes", "free", "unknown", or "total" for the sum.
         basis: "printed", "computed" (from printed numbers) or "inferred" (with an assumption, which ``what`` names).
     """
@@ -80,7 +80,7 @@ class Message:
         ledger: Parts of the memory of the device; the last entry is the total. Empty if no sizes are printed.
         findings: Findings, the most useful first.
         source: The file that contains the message; "-" is standard input, "text" an argument.
-        is_warning: Whether the program continued after it.
+        is_warning: Whether the program continued after the message.
         moment: Options with which ``memdiag analyze`` shows this failure in the trace, or "" if no trace contains it.
         program: Name of ``framework`` for people: "PyTorch", "vLLM"; "" if it has no other.
     """
@@ -108,9 +108,9 @@ class OomReport:
 
     Attributes:
         messages: All failures; warnings only if there is no failure.
-        sources: Names of the files read; "text" for an argument, "-" for standard input.
+        sources: Names of the files read; "text" for a message given as an argument, "-" for standard input.
         num_lines: Lines read.
-        num_bytes: Bytes read, unpacked.
+        num_bytes: Number of bytes read, after decompression.
         num_warnings_omitted: Warnings ("not a failure") that are omitted because there are real failures.
         first_rank: The rank with the first message; None if unknown.
         trace: The trace that explains the messages, or "" if there is none.

@@ -23,8 +23,8 @@ class Rest:
         peak_allocated_bytes: Allocated peak of the run so far and this estimate.
         fits: False if a request would fail, True if none would, None if only the lower bound is within the available
             memory.
-        step: The earlier step, or -1 for the other basis.
-        optimizer: Class of the optimizer, or "" for the other basis.
+        step: The earlier step for the basis "earlier_step", otherwise -1.
+        optimizer: Class of the optimizer for the basis "optimizer_state", otherwise "".
         is_optimizer_assumed: Whether the optimizer is assumed because the recording does not name it.
         optimizer_state_bytes: Bytes of optimizer state that were not allocated yet.
     """
@@ -49,9 +49,9 @@ class Outlook:
             program's end), "recorded_part" (only a part was recorded, in which no request fails), or "past_failure"
             (the recorded run failed at an allocation that succeeds here, so the rest was not recorded).
         failed_at_event: Event of the recorded failed allocation.
-        failed_request_bytes: Size of its request.
-        failed_step: Its training step (-1: unknown).
-        estimate: An estimate of the following part, or None if there is no basis for one.
+        failed_request_bytes: Size of the request that failed.
+        failed_step: Training step of the failed allocation (-1: unknown).
+        estimate: An estimate of the run after the failure, or None if there is no basis for one.
         rerun_command: A command that records the whole run, or "" if it is not needed.
     """
 

@@ -104,7 +104,7 @@ class Prediction:
 
     Attributes:
         policy: The simulated allocator.
-        conf: Its settings.
+        conf: Settings of the simulated allocator.
         torch_version: Version of PyTorch or torch_npu whose rules were applied.
         capacity_bytes: Memory of the simulated card, or None for no limit.
         peak_reserved_bytes: Reserved peak.
@@ -121,13 +121,14 @@ class Prediction:
         num_calls_past_assertion: Calls at and after which the real allocator fails one of its assertions.
         fits: Whether the run fits, or None if unknown because the recorded run failed at a request that succeeds here.
         outlook: Basis of that answer, with an estimate of the rest; None if not computed.
-        saved_bytes: Recorded reserved peak - this one, or None if the recorded one is unknown. If the trace begins with
-            live tensors and the settings differ, it is the replayed peak of the recorded settings from the same
-            beginning - this one.
+        saved_bytes: Recorded reserved peak minus the predicted one, or None if the recorded one is unknown. If the
+            trace begins with live tensors and the settings differ: the peak of the recorded settings, replayed from the
+            same start, minus the predicted one.
         calibration_error_bytes: Error of ``saved_bytes``, or None if unknown.
         is_recorded: Whether these are the settings of the recording.
         device_allocs_per_step: Segments reserved from the driver per training step, or None if no steps are known.
-        min_capacity_bytes: Smallest card on which it runs, or None without ``--min-capacity`` or if no card suffices.
+        min_capacity_bytes: Smallest card on which the run fits, or None without ``--min-capacity`` or if no card
+            suffices.
         min_usable_bytes: Bytes of that card that the allocator can use, or None as above.
         details: Details that only some policies report.
         standing: How far results of the policy can be trusted.
@@ -177,10 +178,10 @@ class RecordedRun:
         num_retries: Requests for which all cached memory was released first, or None if unknown.
         num_ooms: Requests that failed, or None if unknown.
         num_device_allocs: Segments (or pages of expandable segments) reserved, or None if unknown.
-        device_allocs_per_step: The same per training step, or None if unknown.
+        device_allocs_per_step: Segments reserved from the driver per training step, or None if unknown.
         fragmentation: What reserved - requested bytes consist of at ``moment``.
         policy: The recorded allocator.
-        conf: Its settings, or None if unknown.
+        conf: Settings of the recorded allocator, or None if unknown.
         moment: The moment of ``fragmentation``, or None if unknown.
     """
 

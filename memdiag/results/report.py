@@ -38,7 +38,7 @@ class Peak(Usage):
 
     Attributes:
         at_event: The event (-1: before the trace began), or None if the file has no events.
-        at_us: Its time in microseconds, or None if unknown.
+        at_us: Time of the event in microseconds, or None if unknown.
         phase: Phase of the training step, or None if unknown.
         step: Training step from 0, or None if unknown.
     """
@@ -117,7 +117,8 @@ class CardReport:
         usable_bytes: Memory that the allocator could reserve, or None if unknown because no request failed.
         outside_bytes: Peak of memory outside the allocator (context, buffers of NCCL or HCCL, other processes), or None
             if unknown.
-        outside_error_bytes: By how much it may differ on a card, for a simulated device; 0: not simulated, or unknown.
+        outside_error_bytes: For a simulated device: by how much the memory outside the allocator may differ on a real
+            card; 0: not simulated, or unknown.
         outside_basis: "recorded" (from the driver), "refused" (inferred from failed requests), "given" (by the user),
             or "" if unknown and assumed to be zero.
         outside_at_start_bytes: Memory outside the allocator at the first use of the device, or None if not recorded.
@@ -160,10 +161,11 @@ class DeviceReport:
         moment: The moment of the report.
         by_module: Parts of the model that hold most at the moment of the report, or None if no names are known.
         card: The memory of the device and what is outside the allocator.
-        card_timeline: Who had the memory of the card over time, from samples of the recording; empty without samples.
+        card_timeline: Who held the memory of the card over time, from samples of the recording; empty without samples.
         by_label: Notes of the program about its tensors (``_set_memory_metadata``, ``_annotate_tensor``) with most
             bytes at the moment of the report, or None if there are none.
-        by_compiled_region: Regions of compiled code whose tensors hold most at that moment, or None if none is known.
+        by_compiled_region: Regions of compiled code whose tensors hold most at the moment of the report, or None if
+            none is known.
     """
 
     device: int
@@ -191,12 +193,13 @@ class WhatIf:
     Attributes:
         device: Index of the device.
         change: The line to paste.
-        codes: Findings that it remedies; a combination of several settings has the codes of all of them.
-        is_combination: Whether it combines all remedies that are settings.
+        codes: Codes of the findings that this change remedies; a combination of several settings has the codes of all
+            of them.
+        is_combination: Whether this change combines all remedies that are settings.
         peak_reserved_bytes: Predicted reserved peak.
-        saved_bytes: Recorded reserved peak - predicted one; negative if the prediction is higher. It is smaller for a
-            trace that begins after the start of the program, because memory cached before the trace does not count as
-            saved.
+        saved_bytes: Recorded reserved peak minus predicted reserved peak; negative if the prediction is higher. For a
+            trace that begins after the start of the program, the saving is smaller, because memory cached before the
+            trace does not count as saved.
         calibration_error_bytes: Calibration error; the prediction carries the same error.
         num_ooms: Requests that fail in the replay.
         num_recorded_ooms: Requests that failed in the recording.
@@ -253,12 +256,12 @@ class Verdict:
     Attributes:
         severity: The worst severity of the findings, or "ok" if none is above info.
         summary: What happened, in one or two sentences.
-        device: Its device, or None if the file has none.
+        device: Device that the verdict is about, or None if the file has none.
         lost_bytes: Free bytes that the request at the moment of the report cannot use, or None if unknown.
-        loss: The same in words.
+        loss: ``lost_bytes`` in words.
         remedy: The first thing to do.
-        command: The line to paste for it, or "" if there is none.
-        code: Code of the finding that suggests it, or "" if none.
+        command: The line to paste for the remedy, or "" if there is none.
+        code: Code of the finding that suggests the remedy, or "" if none.
         peak_reserved_bytes: Reserved peak that the prediction is compared with, or None without a prediction.
         predicted_peak_reserved_bytes: Reserved peak with the remedy, or None without a prediction.
         fits: Whether the run fits with the remedy, or None if unknown or if the remedy only gets past the recorded
@@ -293,8 +296,8 @@ class TraceSource:
         format: Format of the file: "torch-snapshot", "chrome-trace", "ascend-csv", …
         backend: "cuda", "npu", "xpu" or "cpu", or None if unknown.
         torch_version: Version of PyTorch; a guess ends in "?"; None if unknown.
-        is_phantom: Whether it was recorded on a simulated device.
-        num_events: Number of events, all devices.
+        is_phantom: Whether the trace was recorded on a simulated device.
+        num_events: Number of events on all devices.
         num_tensors: Number of tensors, including those allocated before the trace begins.
         complete_from_start: Whether the trace begins with an empty allocator, or None if unknown.
         bases: Evidence for "phase", "step", "category" and "lifetime": "marks", "annotations", "stacks",
@@ -326,13 +329,14 @@ class Report:
         source: Origin of the trace.
         devices: Results by device.
         settings: Allocator settings as the file has them; empty if it has none.
-        findings: Findings, the most severe first.
+        findings: Findings, ordered by severity and then by the bytes that they are about.
         notes: Limits of the diagnosis.
         headline: The verdict in one sentence.
-        what_if: Remedies by settings, replayed on the trace; empty if nothing was replayed.
+        what_if: Remedies that are settings, replayed on the trace; empty if nothing was replayed.
         verdict: The card that every form of the report starts with.
         would_fit: For each device, whether a tensor of a given size would fit (``--would-fit``).
-        libraries: What communication libraries hold outside the allocator, from their logs; empty without a log.
+        libraries: Memory that communication libraries hold outside the allocator; only if a log of the library was
+            given.
         host: Memory of the host, or None if the file records none.
     """
 

@@ -15,7 +15,7 @@ class PlannedPart:
     Attributes:
         kind: "weights", "kv_cache", "activations", "graphs", "other" (outside PyTorch), "before_start" (context) or
             "margin" (left free for the error of the estimates).
-        bytes: Its size.
+        bytes: Size of the part.
         basis: "files" (size of the safetensors files), "configuration" (computed from shapes), "profile" (of the
             device) or "estimate".
     """
@@ -31,10 +31,11 @@ class ServePlan:
 
     Attributes:
         tp: Tensor-parallel size.
-        parts: Parts of the memory of each card. They sum up to it if the plan fits.
-        token_bytes: KV cache of one token on each card, in layers without a window.
+        parts: Parts of the memory of each card. If the plan fits, their sum is the memory of the card.
+        token_bytes: KV cache of one token on each card, in layers without a sliding window.
         kv_tokens: Tokens that the KV cache holds, each of a request of ``context`` tokens.
-        longest: Longest request that fits, at most the model's; 0: the weights do not fit.
+        longest: Length in tokens of the longest request that fits, at most the maximum of the model; 0: the weights do
+            not fit.
         concurrency: Requests of ``context`` tokens that fit at the same time.
         flags: Command-line flags of the engine; empty if one request of ``context`` tokens does not fit.
     """
@@ -62,7 +63,7 @@ class ServeFitReport:
         context: Tokens of a request.
         max_num_seqs: Requests in a batch, for which activations are estimated.
         max_batched_tokens: Tokens in a batch, for which activations are estimated.
-        kv_dtype: Type of the KV cache: "auto" (that of the model) or "fp8".
+        kv_dtype: Data type of the KV cache: "auto" (that of the model) or "fp8".
         plans: A plan for each tensor-parallel size.
         notes: Parts of the model that the plan leaves out.
     """

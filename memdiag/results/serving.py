@@ -36,7 +36,7 @@ class ServingPart:
             use before the server loaded anything), "free", "free_or_outside" (free, or in use by other processes),
             "unknown", "rounding" (difference of rounded figures) or "overlap" (negative: figures that count the same
             memory twice).
-        bytes: Its size; null: unknown.
+        bytes: Size of the part; null: unknown.
         basis: "printed" (the log has the number), "computed" (from printed numbers) or "given" (with the size of the
             card from ``--device``).
         line: Line of the log that has the number, from 1; 0: none.
@@ -58,7 +58,7 @@ class ServingCard:
         who: Name of the worker or device in the log ("TP0", "CUDA1"); "" if the log names none.
         whole: What the parts sum up to: "card", "free_at_start" (the memory that was free when loading began) or
             "unknown".
-        total_bytes: The sum; null: the log does not have it.
+        total_bytes: Sum of the parts; null: the log does not have it.
         total_line: Line of the log that has ``total_bytes``, from 1; 0: none.
         budget_bytes: Memory that the engine allows itself; null: unknown.
         parts: The parts. They sum up to ``total_bytes`` if it is known.
@@ -103,8 +103,8 @@ class ServingReport:
     Attributes:
         source: Name of the log; "-" is standard input.
         engine: "vllm", "vllm-ascend", "sglang", "tensorrt-llm", "llama.cpp" or "ollama"; "" if none was recognised.
-        program: Name of the engine for people.
-        version: Its version; "" if the log does not have it.
+        program: Display name of the engine.
+        version: Version of the engine; "" if the log does not have it.
         cards: One account for each card, in the order of the log.
         kv_tokens: Tokens in the KV cache; null: unknown.
         kv_blocks: Blocks in the KV cache; null: unknown.

@@ -10,10 +10,10 @@ class CardProcess:
     """A process on a shared card.
 
     Attributes:
-        rank: Its number in the run.
-        pid: Its process id, or None if unknown.
-        name: Its program, or "" if unknown.
-        peak_reserved_bytes: The most that its allocator had on the card at the moments of the card.
+        rank: Rank of the process in the run.
+        pid: Process id, or None if unknown.
+        name: Name of the program, or "" if unknown.
+        peak_reserved_bytes: Most memory that the allocator of this process had on the card, over all samples.
     """
 
     rank: int
@@ -29,7 +29,7 @@ class SharedMoment:
     The total of the card is the sum of ``reserved_bytes``, ``outside_bytes`` and ``free_bytes``.
 
     Attributes:
-        at_us: Its time in microseconds since 1970.
+        at_us: Time in microseconds since 1970.
         rank: The process that took the sample.
         when: "start", "phase", "step", "mark", "timer", "oom" or "end".
         reserved_bytes: Reserved by the allocator of each process, in the order of the card's processes.
@@ -50,10 +50,10 @@ class HandOff:
     """A moment at which another process had become the one that uses the card.
 
     Attributes:
-        at_us: Its time in microseconds since 1970.
-        from_rank: The process that had used the card.
-        to_rank: The process that uses it now.
-        kept_bytes: What the allocator of the first one still held.
+        at_us: Time in microseconds since 1970.
+        from_rank: The process that used the card before.
+        to_rank: The process that uses the card from then on.
+        kept_bytes: Memory that the allocator of the earlier process still held.
     """
 
     at_us: int
@@ -68,7 +68,7 @@ class CardFailure:
 
     Attributes:
         rank: The process that ran out of memory.
-        requested_bytes: Size of its request, or None if unknown.
+        requested_bytes: Size of the failed request, or None if unknown.
         moment: The memory of the card at that moment.
     """
 
@@ -82,13 +82,13 @@ class SharedCard:
     """A card that several processes of a run used.
 
     Attributes:
-        card: Its identity.
-        total_bytes: Its memory.
-        processes: The recorded processes that used it, by rank.
-        moments: Its memory over time.
+        card: Identity of the card.
+        total_bytes: Total memory of the card.
+        processes: The recorded processes that used the card, by rank.
+        moments: Memory of the card over time.
         hand_offs: When the processes took turns.
         failures: Requests that failed.
-        num_skipped: Samples at which the processes changed their memory at the same time, so that it cannot be divided.
+        num_skipped: Number of samples that are left out because the processes changed their memory while it was read.
     """
 
     card: str

@@ -14,7 +14,8 @@ class Site:
         num_tensors: Number of live tensors.
         stack: Call stack, innermost frame first.
         name: Short name of the call site.
-        tensor_names: Names of its largest tensors, at most three, with a * for numbers in which several differ.
+        tensor_names: Names of the largest tensors of this call site, at most three; a * replaces numbers in which
+            similar names differ.
     """
 
     bytes: int

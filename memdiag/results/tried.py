@@ -16,8 +16,8 @@ class LastFailure:
         requested_bytes: Size of the request.
         step: Training step; -1: unknown.
         phase: Phase of the step; "": unknown.
-        num_allocations: Allocations served before it.
-        is_last: Whether nothing was allocated after it.
+        num_allocations: Allocations served before the failure.
+        is_last: Whether nothing was allocated after the failure.
     """
 
     requested_bytes: int

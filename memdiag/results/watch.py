@@ -38,7 +38,7 @@ class WatchedDevice:
         active_bytes: Memory in blocks that are in use or wait for a stream.
         allocated_bytes: Memory in blocks of live tensors.
         requested_bytes: Memory that live tensors asked for, without rounding.
-        peak_reserved_bytes, peak_allocated_bytes: Peaks so far.
+        peak_reserved_bytes, peak_allocated_bytes: Reserved and allocated peak so far.
         num_retries: Requests for which the allocator released cached memory first.
         num_ooms: Requests that failed.
         growth_bytes_per_minute: Trend of allocated memory; 0: no significant trend.
@@ -101,18 +101,18 @@ class WatchReading:
     Attributes:
         time: Seconds since 1970.
         pid: The process.
-        rank: Its rank.
+        rank: Rank of the process.
         torch_version: Version of its torch.
         mechanism: How memdiag entered the process.
         steps: Training steps since the watch began.
         steps_per_minute: Rate of the last readings.
         history: Whether the history of allocations is recorded.
         is_late: Whether a device could not be read, because the main thread waits in a library.
-        devices: The devices that it uses.
+        devices: The devices that the process uses.
         host_bytes: Resident memory of the process.
-        children_bytes: Resident memory of the processes below it.
-        host_limit_bytes: Limit of its cgroup.
-        host_used_bytes: Memory used in this cgroup, without file pages that can be dropped.
+        children_bytes: Resident memory of its child processes, at all levels.
+        host_limit_bytes: Memory limit of the cgroup of the process.
+        host_used_bytes: Memory used in the cgroup of the process, without file pages that can be dropped.
         sites: Largest call sites, while the history is recorded.
         cost_seconds: Processor time that the agent took for this reading.
     """

@@ -19,20 +19,20 @@ class WouldFit:
         requested_bytes: Size of the request.
         rounded_request_bytes: Size of the request, rounded according to the recorded settings.
         at_event: Event after which the request is made, or None if the file has only one state.
-        answer: Served from cache, with a new segment, with a new segment after a retry (which releases cached memory),
-            not at all, or unknown.
+        answer: How the allocator would serve the request: from cache, with a new segment, with a new segment after a
+            retry (which releases cached memory), not at all, or unknown.
         explanation: The answer in words.
         details: The facts that the answer rests on, in words.
         pool: Pool and stream that serve the request.
-        free_bytes: Free bytes in that pool.
-        num_free: Number of free blocks in that pool.
-        largest_free_bytes: Largest free block in that pool.
+        free_bytes: Free bytes in the pool and stream that serve the request.
+        num_free: Number of free blocks in that pool and stream.
+        largest_free_bytes: Largest free block in that pool and stream.
         largest_free_shortfall_bytes: Bytes that the largest free block lacks.
         closest_range_bytes: Length of the address range with the fewest live bytes that could hold the request; 0: no
             segment is as long.
-        blocking_bytes: Live bytes in that range.
-        num_blocking_tensors: Live tensors in that range.
-        blocking_tensors: Names of the largest of them, at most three.
+        blocking_bytes: Live bytes in the closest range (``closest_range_bytes``).
+        num_blocking_tensors: Live tensors in the closest range.
+        blocking_tensors: Names of the largest live tensors in the closest range, at most three.
         new_segment_bytes: Bytes that the driver must provide.
         driver_free_bytes: Free memory of the device (an upper bound if memory outside the allocator was not recorded).
         released_bytes: Bytes that a retry releases.

@@ -10,8 +10,8 @@ class ExportedFile:
     """A file in another tool's format.
 
     Attributes:
-        file: Its path.
-        bytes: Its size.
+        file: Path of the file.
+        bytes: Size of the file.
     """
 
     file: str
@@ -23,7 +23,7 @@ class ExportedFiles:
     """The files of one export.
 
     Attributes:
-        format: Their format: "perfetto", "speedscope", "csv", "parquet" or "snapshot".
+        format: Format of the files: "perfetto", "speedscope", "csv", "parquet" or "snapshot".
         trace: The trace that was exported.
         files: The files.
     """
@@ -38,8 +38,8 @@ class WrittenPicture:
     """A picture.
 
     Attributes:
-        file: Its path.
-        kind: What it shows: "timeline", "fragmentation", "lifetimes", "policies" or "map".
+        file: Path of the picture.
+        kind: What it shows: "timeline", "fragmentation", "lifetimes", "policies", "map" or "card".
         trace: The trace.
         device: Index of the device.
         bytes: Size of the file.
@@ -57,8 +57,8 @@ class FailedPicture:
     """A picture that could not be drawn.
 
     Attributes:
-        kind: What it would show.
-        trace: The trace.
+        kind: Kind of the picture.
+        trace: The trace that should be drawn.
         error: Why it could not be drawn.
         hint: What to do about it.
     """

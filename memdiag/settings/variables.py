@@ -53,7 +53,7 @@ class Variable:
     """One environment variable. The catalogue ``conf_variables`` has its effect and its valid values.
 
     Attributes:
-        name: Its name.
+        name: Name of the variable.
         backends: Backends that read it.
         allowed: Regular expression for the valid values.
         remarks: Remarks on certain values.

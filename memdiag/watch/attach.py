@@ -1,4 +1,4 @@
-"""Chooses a way into a process, and starts the agent there."""
+"""Chooses how to attach to a process, and starts the agent in it."""
 
 from __future__ import annotations
 

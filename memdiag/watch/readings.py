@@ -1,4 +1,4 @@
-"""Turns the agent's messages into results, with what follows from several of them: rates, trends, distances."""
+"""Turns the agent's messages into results, and computes rates, trends and distances from several messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What /proc says about a process before anything is done to it."""
+"""Reads facts about a process from /proc, before memdiag attaches to it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from memdiag.results.would_fit import WouldFit
 
 
 class Counts(TypedDict):
-    """Numbers of calls in the whole trace.
+    """Numbers of driver calls and failures in the whole trace.
 
     Attributes:
         num_segments_allocated: Segments (or pages of expandable segments) reserved, or None if unknown.
@@ -46,7 +46,7 @@ _DEVICE = Shape(
             "counts",
             lambda device: {name: device.counts.get(name) for name in Counts.__annotations__},
             Counts,
-            "Numbers of calls in the whole trace.",
+            "Numbers of driver calls and failures in the whole trace.",
         ),
         "by_category",
         "by_lifetime",
@@ -70,7 +70,7 @@ LAYOUT = JsonLayout(
         Shape(
             Report,
             (
-                ShapeKey("verdict", verdict_of, Verdict, "The card that every form of the report starts with."),
+                ShapeKey("verdict", verdict_of, Verdict, "The summary with which every form of the report starts."),
                 "source",
                 "devices",
                 "settings",
@@ -78,7 +78,7 @@ LAYOUT = JsonLayout(
                     "findings",
                     lambda report: in_order(report.findings),
                     list[Finding],
-                    "Findings by severity, then by the bytes that they are about.",
+                    "Findings, ordered by severity and then by the bytes that they are about.",
                 ),
                 "what_if",
                 "notes",
@@ -87,7 +87,7 @@ LAYOUT = JsonLayout(
                     "libraries",
                     lambda report: report.libraries or ABSENT,
                     list[LibraryMemory],
-                    "What communication libraries hold outside the allocator; only with a log of theirs.",
+                    "Memory that communication libraries hold outside the allocator; only with a log of a library.",
                     is_optional=True,
                 ),
                 ShapeKey(

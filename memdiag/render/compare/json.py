@@ -186,7 +186,7 @@ LAYOUT = JsonLayout(
                     "change",
                     lambda row: [row.fate(number) for number in range(1, len(row.found))],
                     list[Fate],
-                    "What became of the finding in each other trace, compared with the first.",
+                    "How the finding changed in each other trace, compared with the first.",
                 ),
             ),
         ),

@@ -18,7 +18,9 @@ LAYOUT = JsonLayout(
             Python,
             (
                 "path",
-                ShapeKey("facts", lambda python: python.facts, PythonFacts, "What this Python reports of itself."),
+                ShapeKey(
+                    "facts", lambda python: python.facts, PythonFacts, "Facts that this Python reports about itself."
+                ),
                 "backends",
                 "reason",
                 "fix",

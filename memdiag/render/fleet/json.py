@@ -115,7 +115,10 @@ LAYOUT = JsonLayout(
     shapes=(
         _REPORT,
         _RANK,
-        Shape(HeatMap, ("curve", "axis", "columns", ShapeKey("rows", _rows, list[HeatRowJson], "Bytes by rank."))),
+        Shape(
+            HeatMap,
+            ("curve", "axis", "columns", ShapeKey("rows", _rows, list[HeatRowJson], "One row of bytes for each rank.")),
+        ),
         Shape(
             Tuned,
             (

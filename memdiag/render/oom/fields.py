@@ -16,7 +16,7 @@ class MessageFields(TypedDict, total=False):
         active_bytes: Allocated bytes, and freed bytes that wait for a stream.
         reserved_bytes: Bytes reserved by the allocator.
         unallocated_bytes: Bytes reserved but not allocated.
-        cached_bytes: Reserved, or reserved but not allocated, in the words of old versions.
+        cached_bytes: Bytes that old versions of PyTorch call cached: reserved, or reserved but not allocated.
         private_pool_bytes: Bytes allocated in private pools (CUDA graphs, MemPool).
         process_bytes: Memory of this process on the device, according to the driver.
         other_processes: Process id and bytes of each other process, if the message marks this process.
@@ -30,8 +30,8 @@ class MessageFields(TypedDict, total=False):
         device_index: Index of the device.
         rank: Global rank.
         local_rank: Rank on its machine.
-        pid: Process in the message.
-        log_pid: Process in the prefix of the line.
+        pid: Process id in the message.
+        log_pid: Process id in the prefix of the log line.
         shape: Shape of the tensor.
         dtype: Element type of the tensor.
         max_seq_len: Longest sequence of a serving engine.

@@ -26,7 +26,9 @@ _MESSAGE = Shape(
         "line",
         "text",
         ShapeKey("fields", lambda message: message.fields, MessageFields, "The numbers that the message prints."),
-        ShapeKey("verdict", lambda message: message.judgement.verdict, Cause, "The most probable cause."),
+        ShapeKey(
+            "verdict", lambda message: message.judgement.verdict, Cause, "The most probable cause of the failure."
+        ),
         ShapeKey(
             "confidence",
             lambda message: message.judgement.confidence,
@@ -46,7 +48,7 @@ _MESSAGE = Shape(
             "reasons",
             lambda message: message.judgement.reasons,
             list[str],
-            "Sentences with the numbers, the decisive one first.",
+            "Why memdiag found this cause: sentences with numbers, the decisive one first.",
         ),
         "is_warning",
         "ledger",

@@ -9,7 +9,7 @@ from memdiag.results.plan import PlanReport
 LAYOUT = JsonLayout(
     name="plan",
     title="memdiag plan --json",
-    meaning="A placement of all tensors, known in advance, into as little memory as possible.",
+    meaning="Addresses for tensors whose lifetimes are known in advance, in as little memory as possible.",
     version=2,
     root=PlanReport,
     shapes=(

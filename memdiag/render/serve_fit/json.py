@@ -9,7 +9,7 @@ from memdiag.results.serve_fit import ServeFitReport
 LAYOUT = JsonLayout(
     name="serve-fit",
     title="memdiag serve-fit --json",
-    meaning="What an inference server fits on a card.",
+    meaning="Context, requests and flags of an inference server that fit on a card.",
     version=1,
     root=ServeFitReport,
 )

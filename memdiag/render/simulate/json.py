@@ -58,7 +58,7 @@ _RESULT = Shape(
             "outlook",
             lambda result: result.outlook if result.outlook is not None and result.fits is None else ABSENT,
             Outlook,
-            "What is known of the run after the recorded failure; only if `fits` is null.",
+            "Known facts about the run after the recorded failure; only if `fits` is null.",
             is_optional=True,
         ),
     ),

@@ -87,7 +87,7 @@ class Contribution:
 
     Attributes:
         setting: The setting.
-        without: The result without it.
+        without: The result without this setting.
     """
 
     setting: str
@@ -136,7 +136,7 @@ def _contribution(reason: Reason, basis: str) -> Contribution:
 
 @dataclass(frozen=True)
 class Search:
-    """How the search went.
+    """Number of settings tried, and duration of the search.
 
     Attributes:
         num_settings: Number of settings evaluated.
@@ -183,9 +183,9 @@ _REPORT = Shape(
             "pareto_front",
             lambda report: [ScoredSettings.of(tried, report.basis) for tried in report.front],
             list[ScoredSettings],
-            "Settings that no other settings beat in everything, the smallest peak first.",
+            "Settings of the Pareto front: no other settings are better in every respect. The smallest peak is first.",
         ),
-        ShapeKey("search", _search, Search, "How the search went."),
+        ShapeKey("search", _search, Search, "Number of settings tried, and duration of the search."),
     ),
 )
 _SCORE = Shape(

@@ -16,7 +16,7 @@ class Stitching:
     """Outcome of stitching over the whole run.
 
     Attributes:
-        frag_limit_bytes: Requests below it are not stitched together.
+        frag_limit_bytes: Smallest request for which free blocks are stitched together.
         num_exact: Large requests served by a free block of exactly their size.
         num_split: Large requests served by splitting a larger free block.
         num_reused: Requests served by an existing stitched block.

@@ -38,9 +38,10 @@ class Misfiled:
     Attributes:
         num_tensors: Number of tensors over the whole replay.
         total_bytes: Bytes of their blocks over the whole replay.
-        live_at_peak_bytes: Bytes of those that were live at the reserved peak.
-        cost_bytes: Their cost at that peak. For false long-lived tensors: idle bytes of segments that were reserved for
-            them. For false short-lived tensors: free bytes in short-lived segments that a surviving tensor retains.
+        live_at_peak_bytes: Bytes of those blocks that were live at the reserved peak.
+        cost_bytes: Cost of these tensors at the reserved peak. For false long-lived tensors: idle bytes of segments
+            that were reserved for them. For false short-lived tensors: free bytes in short-lived segments that a
+            surviving tensor retains.
     """
 
     num_tensors: int
@@ -58,8 +59,8 @@ class LifetimePools:
         bases: Basis of the marks for each of "setup", "forward", "step" and "optimizer".
         total_bytes: Bytes of all allocated blocks over the whole replay.
         long_lived_bytes: Bytes of tensors classified as long-lived.
-        false_long_lived: Classified as long-lived, but freed within the window in which they were allocated.
-        false_short_lived: Classified as short-lived within a window, but still live when it ended.
+        false_long_lived: Tensors classified as long-lived, but freed within the window in which they were allocated.
+        false_short_lived: Tensors classified as short-lived within a window, but still live when it ended.
         pools: The four pools at the reserved peak.
     """
 

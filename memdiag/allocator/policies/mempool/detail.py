@@ -19,10 +19,10 @@ class PoolAtPeak:
     """Pools of one name at the reserved peak.
 
     Attributes:
-        name: Their name.
+        name: Name of the pools.
         reserved_bytes: Bytes reserved by the pools.
         requested_bytes: Bytes requested by their live tensors.
-        num_scopes: Number of scopes whose requests go there.
+        num_scopes: Number of scopes whose requests use these pools.
         num_pools: Number of pools.
     """
 

@@ -54,8 +54,8 @@ class PlanDetail:
         run_live_peak_bytes: Peak of live bytes of the whole run, the lower bound of any allocator.
         next_step: Number of the next recorded step (else the previous one), which the plan has not seen; None if there
             is none.
-        next_step_requests: Outcome of its requests.
-        unseen_requests: The same for all steps that the plan has not seen.
+        next_step_requests: Outcome of the requests of the next step.
+        unseen_requests: Outcome of the requests of all steps that the plan has not seen.
         arena_bytes: Peak bytes reserved for the plan.
         fallback_bytes: Peak bytes reserved by the caching allocator for all other requests.
     """
