@@ -64,7 +64,8 @@ def analyze(
         typer.Option(
             "--nccl-log",
             metavar="FILE",
-            help="Log of NCCL or HCCL of the same process; can be repeated. Default: those in the run directory.",
+            help="Log that NCCL or HCCL wrote in the recorded process; can be repeated. Default: the logs in the run "
+            "directory.",
             show_default=False,
         ),
     ] = None,

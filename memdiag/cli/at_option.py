@@ -11,8 +11,8 @@ At = Annotated[
     typer.Option(
         "--at",
         metavar="MOMENT",
-        help="Moment to describe: oom, peak, allocated or reserved (these peaks), end, or an event number such as "
-        "1204. Default: oom (the last failed allocation) if the trace has one, else peak.",
+        help="Moment to describe: oom (the last failed allocation), peak, allocated or reserved (the peak of that "
+        "curve), end, or an event number such as 1204. Default: oom if the trace has one, else peak.",
         show_default=False,
     ),
 ]

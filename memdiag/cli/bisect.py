@@ -30,7 +30,8 @@ def bisect(
         typer.Option(
             "--budget",
             metavar="SIZE",
-            help="Peak above which a run is bad, for example 12GiB. Default: the middle between GOOD and BAD.",
+            help="Peak above which a run is bad, for example 12GiB. Default: halfway between the peaks of GOOD and "
+            "BAD.",
             show_default=False,
         ),
     ] = None,
@@ -65,9 +66,10 @@ def bisect(
 ) -> None:
     """Find the commit or package version that raised the peak of a command.
 
-    memdiag records the command at few commits or versions. It checks commits
-    out in a temporary git worktree, and installs versions into temporary
-    environments. A run that fails for another reason than memory is skipped.
+    memdiag records the command at as few commits or versions as possible. It
+    checks commits out in a temporary git worktree, and installs versions into
+    temporary environments. It skips a run that fails for another reason than
+    memory.
 
     Exit status: 0 found, 1 BAD is within the budget, 2 error.
     """

@@ -66,11 +66,11 @@ def compare(
 ) -> None:
     """Compare two or more traces: which memory grew, at which call site, and why.
 
-    Compares traces of any kind: two runs, two ranks, CUDA and NPU, recorded and
-    simulated (memdiag simulate --out). The report starts with the verdict. It
-    then compares bytes, tensors and lifetimes by call site (matched even if
-    lines have moved) and by name, free memory, settings, versions, curves and
-    findings.
+    memdiag compares traces of any kind: two runs, two ranks, CUDA and NPU,
+    recorded and simulated (memdiag simulate --out). The report starts with the
+    verdict. It then compares bytes, tensors and lifetimes by call site (matched
+    even if lines have moved) and by name, free memory, settings, versions,
+    curves and findings.
 
     Exit status: 0 success, 2 error.
     """

@@ -22,7 +22,7 @@ def doctor(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether memdiag can record here: torch and devices of each Python, and a test recording.
+    """Check whether memdiag can record here: find torch and devices, and make a test recording.
 
     Exit status: 0 success, even if recording is impossible; 2 error.
     """

@@ -53,7 +53,7 @@ def fit(
         typer.Option(
             "--model",
             metavar="CONFIG",
-            help="Model, by its config.json (transformers or diffusers), which memdiag runs instead of a command.",
+            help="config.json of a model (transformers or diffusers), for which memdiag runs a program of its own.",
             show_default=False,
         ),
     ] = None,
@@ -98,7 +98,7 @@ def fit(
         typer.Option(
             "--world",
             metavar="N",
-            help="Number of ranks, as a number or an expression such as 'tp*pp*8'; memdiag runs single ranks alone.",
+            help="Number of ranks, as a number or an expression such as 'tp*pp*8'; memdiag runs each rank alone.",
             show_default=False,
         ),
     ] = None,
@@ -128,7 +128,8 @@ def fit(
         typer.Option(
             "--shrinks",
             metavar="NAME,…",
-            help="Axes whose larger or later values need at most as much memory. Default: tensor parallelism (tp …).",
+            help="Placeholders whose larger values, or values later in the list, need at most as much memory. "
+            "Default: tensor parallelism (tp …).",
             show_default=False,
         ),
     ] = None,
@@ -145,7 +146,8 @@ def fit(
             "--tune-seconds",
             metavar="S",
             min=0,
-            help="Time limit for finding allocator settings where a run fails or has little headroom; 0 for none.",
+            help="Time limit in seconds to search allocator settings for runs that fail or have little headroom; "
+            "0 skips this search.",
         ),
     ] = 60.0,
     jobs: Annotated[
@@ -160,9 +162,7 @@ def fit(
     ] = None,
     output: Annotated[
         Path,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="Directory for the runs; a later search continues from them."
-        ),
+        typer.Option("--output", "-o", metavar="DIR", help="Directory for the runs; a later search reuses them."),
     ] = Path("memdiag-fit"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain fit describes the keys).")

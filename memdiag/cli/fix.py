@@ -55,14 +55,12 @@ def fix(
     ] = False,
     without: Annotated[
         list[str] | None,
-        typer.Option(
-            "--without", metavar="NAME", help="Leave out this remedy. Can be given several times.", show_default=False
-        ),
+        typer.Option("--without", metavar="NAME", help="Leave out this remedy; can be repeated.", show_default=False),
     ] = None,
     write: Annotated[
         bool,
         typer.Option(
-            "--write", help="If the program then fits, write memdiag_fix.py and import it at the top of the script."
+            "--write", help="If the fixed program fits, write memdiag_fix.py and import it at the top of the script."
         ),
     ] = False,
     output: Annotated[
@@ -74,9 +72,9 @@ def fix(
     """Choose remedies for a program, apply them without editing it, and measure the result.
 
     memdiag records the program, predicts the peak with each remedy, and chooses
-    the cheapest ones with which it fits into the budget. It runs the program
-    again with them and compares the prediction with the measured peak. Files of
-    the program change only with --write.
+    the cheapest remedies with which the program fits into the budget. It then
+    runs the program again with these remedies, and compares the prediction with
+    the measured peak. Files of the program change only with --write.
 
     Exit status: 0 the program fits, 1 it does not, 2 error.
     """

@@ -45,7 +45,7 @@ def fleet(
             metavar="DIR",
             help=(
                 "Write fleet.json, fleet.md, fleet.html and partial results to this directory; "
-                "a later run continues from them."
+                "a later run continues from the partial results."
             ),
             show_default=False,
         ),
@@ -88,7 +88,12 @@ def fleet(
     ] = "local",
     address: Annotated[
         str | None,
-        typer.Option("--address", metavar="HOST:PORT", help="Address of the Ray cluster.", show_default=False),
+        typer.Option(
+            "--address",
+            metavar="HOST:PORT",
+            help="Address of the Ray cluster (requires --engine ray).",
+            show_default=False,
+        ),
     ] = None,
     workers: Annotated[
         int | None,
@@ -111,7 +116,7 @@ def fleet(
         ),
     ] = None,
 ) -> None:
-    """Diagnose all ranks of a run: out-of-memory ranks, outliers, and findings in common.
+    """Diagnose all ranks of a run: which ran out of memory, and which differ from the others.
 
     Each rank is compared with ranks that hold the same part of the model. The
     first stage of a pipeline, for example, is not an outlier because of its

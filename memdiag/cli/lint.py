@@ -73,7 +73,7 @@ def lint(
     this finding on its line.
 
     Exit status: 0 success, 1 a --fail-on condition matched, 2 error, or a named
-    file or every file unchecked.
+    file (or every file) could not be checked.
     """
     budgets = read_budgets(fail_on, phrase("errors.fail-on.hint", one="warning", other="MD804"))
     if not paths:

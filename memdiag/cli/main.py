@@ -91,7 +91,8 @@ def options(
         bool,
         typer.Option(
             "--redact",
-            help="Strip paths, user names, command lines and environment from all output (memdiag explain redact).",
+            help="Strip paths, user names, command lines and environment from all output; details: memdiag "
+            "explain redact.",
         ),
     ] = False,
     _lang: Annotated[  # main() reads it, since it may follow the name of the command
@@ -180,13 +181,16 @@ def main(arguments: list[str] | None = None) -> int:
     except MemoryError:
         _trace_back()
         say_error(
-            "there is not enough memory for this file", "use a machine with more, or record fewer events (max_entries)"
+            "there is not enough memory to read this file",
+            "use a machine with more memory, or record fewer events (max_entries)",
         )
         return COULD_NOT
     except OSError as error:
         _trace_back()
         where = f"{error.filename}: " if error.filename else ""
-        say_error(where + (error.strerror or str(error)), "check the path, its permissions, and the space on the disk")
+        say_error(
+            where + (error.strerror or str(error)), "check the path, its permissions, and the free space on the disk"
+        )
         return COULD_NOT
     except Exception as error:  # noqa: BLE001 - the last resort, so that users do not see a traceback
         if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C in a compiled loop arrives as a SystemError

@@ -90,7 +90,7 @@ AioBlock = Annotated[
     _option(
         "--aio-block-size",
         "SIZE",
-        "Block size of disk copies, for the printed configuration. Default: depends on the disk.",
+        "Block size of disk copies in the printed MindSpore settings. Default: depends on the disk.",
     ),
 ]
 AioDepth = Annotated[
@@ -98,11 +98,11 @@ AioDepth = Annotated[
     _option(
         "--aio-queue-depth",
         "N",
-        "Queue depth of disk copies, for the printed configuration. Default: depends on the disk.",
+        "Queue depth of disk copies in the printed MindSpore settings. Default: depends on the disk.",
     ),
 ]
 DiskPath = Annotated[
-    str | None, _option("--offload-path", "DIR", "Directory for offloaded tensors, for the printed configuration.")
+    str | None, _option("--offload-path", "DIR", "Directory for offloaded tensors in the printed MindSpore settings.")
 ]
 Kinds = Annotated[
     str | None,

@@ -69,8 +69,8 @@ def oom(
         typer.Option(
             "--fail-on",
             metavar="any|CAUSE|CODE",
-            help="Exit with status 1 for any out-of-memory message, for one with this cause or for this finding; "
-            "can be repeated.",
+            help="Exit with status 1 if the log has any out-of-memory message, one with this cause, or one with this "
+            "finding code; can be repeated.",
             show_default=False,
         ),
     ] = None,

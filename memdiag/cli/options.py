@@ -36,7 +36,7 @@ AsRank = Annotated[
         "--as-rank",
         metavar="K",
         min=0,
-        help="Run one process alone, as rank K of --world N (requires --phantom).",
+        help="Run only one process of a distributed program, as rank K of --world N (requires --phantom).",
         show_default=False,
     ),
 ]
@@ -89,7 +89,7 @@ ExpertLoad = Annotated[
     typer.Option(
         "--expert-load",
         metavar="balanced|skew=F|counts=FILE",
-        help="Number of tokens for each expert of a mixture of experts, which a simulated device must assume.",
+        help="Assumed distribution of tokens over the experts of a mixture of experts (requires --phantom).",
         show_default=False,
     ),
 ]

@@ -78,7 +78,7 @@ def plan(
         bool, typer.Option("--json", help="Print JSON for scripts (memdiag explain plan describes the keys).")
     ] = False,
 ) -> None:
-    """Plan addresses for tensors with known lifetimes in as little memory as possible.
+    """Choose addresses for tensors with known lifetimes, so that they need little memory.
 
     Only an allocator that knew all future requests could achieve this result.
     memdiag verifies that tensors that are live at the same time never overlap.

@@ -111,7 +111,7 @@ def plot(
     timeline: reserved, active and allocated bytes. fragmentation: what reserved
     memory consists of. lifetimes: live memory by how long tensors live.
     policies: the same run under other settings. map: addresses of tensors at
-    one moment. card: who had the memory of the card over time.
+    one moment. card: which processes held the card's memory over time.
 
     Exit status: 0 success, 2 error; other pictures are still written.
     """

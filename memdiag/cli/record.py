@@ -64,7 +64,7 @@ def record(
         typer.Option(
             "--samples",
             metavar="SECONDS|off",
-            help="Interval between samples of device memory; 0 samples at marks only, off never.",
+            help="Time between samples of device memory; 0 samples only at the marks of phases and steps, off never.",
         ),
     ] = "1",
     max_events: Annotated[
@@ -121,7 +121,7 @@ def record(
         typer.Option(
             "--find-max",
             metavar="NAME=LOW..HIGH",
-            help="Find the largest value for {NAME} in the command with which the run fits into memory.",
+            help="Find the largest value of the placeholder {NAME} in the command with which the run fits into memory.",
             show_default=False,
         ),
     ] = None,
@@ -134,7 +134,9 @@ def record(
     ] = False,
     holders: Annotated[
         bool,
-        typer.Option("--holders", help="Search for the variables that hold the tensors of a growing call site."),
+        typer.Option(
+            "--holders", help="If a call site holds ever more memory, search for the variables that hold its tensors."
+        ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary at the end.")] = False,
 ) -> None:

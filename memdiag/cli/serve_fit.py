@@ -13,10 +13,21 @@ from memdiag.cli.options import AsJson, AsMarkdown
 def serve_fit(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder with a config.json, or that file.")],
     *,
-    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="The card (memdiag devices lists them).")],
-    engine: Annotated[str, typer.Option("--engine", metavar="vllm|sglang", help="The inference server.")] = "vllm",
+    device: Annotated[
+        str, typer.Option("--device", metavar="DEVICE", help="Card of the server (memdiag devices lists them).")
+    ],
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="vllm|sglang", help="Inference engine of the server.")
+    ] = "vllm",
     context: Annotated[
-        int, typer.Option("--context", metavar="N", min=0, help="Tokens of a request. Default: the model's longest.")
+        int,
+        typer.Option(
+            "--context",
+            metavar="N",
+            min=0,
+            help="Number of tokens in a request. Default: the maximum of the model.",
+            show_default=False,
+        ),
     ] = 0,
     max_num_seqs: Annotated[
         int, typer.Option("--max-num-seqs", metavar="N", min=1, help="Maximum number of requests in a batch.")
@@ -25,7 +36,10 @@ def serve_fit(
         int, typer.Option("--max-num-batched-tokens", metavar="N", min=1, help="Maximum number of tokens in a batch.")
     ] = 8192,
     kv_dtype: Annotated[
-        str, typer.Option("--kv-dtype", metavar="auto|fp8", help="Type of the KV cache; auto is that of the model.")
+        str,
+        typer.Option(
+            "--kv-dtype", metavar="auto|fp8", help="Data type of the KV cache; auto uses the data type of the model."
+        ),
     ] = "auto",
     eager: Annotated[bool, typer.Option("--eager", help="Run without CUDA graphs.")] = False,
     tp: Annotated[str, typer.Option("--tp", metavar="N,N", help="Tensor-parallel sizes to compare.")] = "1,2,4,8",

@@ -18,7 +18,8 @@ def serving(
         typer.Option(
             "--device",
             metavar="DEVICE",
-            help="The card, for example h100-80g, if the log does not have its size (memdiag devices lists them).",
+            help="Card of the server, for example h100-80g (memdiag devices lists them); needed if the log does not "
+            "contain the size of the card.",
             show_default=False,
         ),
     ] = None,
@@ -35,11 +36,11 @@ def serving(
         ),
     ] = None,
 ) -> None:
-    """Read an inference server's start-up log into one memory account per card.
+    """Show from an inference server's start-up log what fills the memory of each card.
 
     memdiag reads the logs of vLLM, vllm-ascend, SGLang, TensorRT-LLM, llama.cpp
-    and Ollama. If the server failed to start, it computes the flags that leave
-    enough memory.
+    and Ollama. If the server failed to start, memdiag computes the flags that
+    leave enough memory.
 
     Exit status: 0 success, also if the log has a failure; 2 error.
     """

@@ -21,7 +21,7 @@ def watch(
         str | None,
         typer.Argument(
             metavar="PID|RUN",
-            help="Process number, or the directory of a run that memdiag record records.",
+            help="Process number, or the directory of a run that memdiag record is recording.",
             show_default=False,
         ),
     ] = None,
@@ -49,7 +49,7 @@ def watch(
         typer.Option(
             "--snapshot",
             metavar="FILE",
-            help="Write a trace file at the end, and on the key s.",
+            help="File for a trace, written when you press s and when watching ends.",
             show_default=False,
         ),
     ] = None,
@@ -67,22 +67,25 @@ def watch(
         typer.Option(
             "--by",
             metavar="armed|remote_exec|gdb",
-            help="Way into the process. Default: the first that applies.",
+            help="How memdiag attaches: memdiag.arm() in the program, sys.remote_exec, or gdb. Default: the first that "
+            "works.",
             show_default=False,
         ),
     ] = "",
     arm: Annotated[
         bool,
-        typer.Option("--arm", help="Print the environment in which programs can be watched without a debugger."),
+        typer.Option(
+            "--arm", help="Print environment variables with which a program can be watched without a debugger."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Follow the memory of a running training, without restarting or changing it.
 
-    Attaches to a process that memdiag did not start, through memdiag.arm(),
-    Python 3.14's sys.remote_exec or gdb. Shows reserved, allocated and free
-    memory, its growth and the training steps once a second. The keys: s writes
-    a trace for memdiag analyze, h records call sites, q detaches.
+    memdiag attaches to a process that it did not start, through memdiag.arm(),
+    Python 3.14's sys.remote_exec or gdb. Once a second, it shows reserved,
+    allocated and free memory, the growth of memory, and the training steps. Press
+    s to write a trace for memdiag analyze, h to record call sites, q to detach.
 
     The program continues unchanged, and memdiag leaves nothing behind in it.
 

@@ -64,7 +64,7 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
 
 def _clock(device: DeviceTrace) -> str:
     first = nanoseconds(device)[1]
-    return "an event is a microsecond: the file knows no times" if first is None else f"from {first} us on"
+    return "one microsecond per event, because the file has no times" if first is None else f"from {first} us on"
 
 
 class _Writer:

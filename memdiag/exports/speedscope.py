@@ -92,7 +92,7 @@ def _profiles(trace: Trace, device: DeviceTrace, frames: _SpeedscopeFrames, at: 
             rows["bytes_at"],
         ),
         (f"{where}bytes x time (byte-{'milliseconds' if known else 'events'})", "none", time.round()),
-        (f"{where}bytes asked for, freed or not", "bytes", rows["total_bytes"]),
+        (f"{where}bytes requested, including freed ones", "bytes", rows["total_bytes"]),
     )
     found = []
     for name, unit, weights in columns:

@@ -100,4 +100,4 @@ def _why(url: str, error: Exception) -> tuple[str, str]:
         return f"{url}: no such file", "check the address"
     if isinstance(error, ImportError | ValueError):  # an unknown protocol or compression, or its package is missing
         return f"{url}: {said}", "install the package that fsspec names, for example s3fs or zstandard"
-    return f"{url}: cannot be read: {said}", "check the address, and what the file system needs to let you in"
+    return f"{url}: cannot be read: {said}", "check the address and your access to this file system"

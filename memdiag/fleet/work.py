@@ -17,8 +17,8 @@ from memdiag.text import checked, speaking
 Task = dict[str, Any]
 Result = dict[str, Any]
 KILLED = {
-    "message": "the process that read it was killed, and so was the one that tried again",
-    "hint": "it may have run out of memory: fewer --workers leave more for each",
+    "message": "the process that read this file was killed, twice",
+    "hint": "the host may have run out of memory: use fewer --workers, so that each has more",
 }
 
 
@@ -46,16 +46,18 @@ def work(task: Task) -> Result:
     except MemdiagError as error:
         return broken(error.message.replace(url, name), error.hint)
     except MemoryError:
-        return broken(f"{name}: there is not enough memory for it", "fewer --workers leave more for each")
+        return broken(
+            f"{name}: there is not enough memory to read this file", "use fewer --workers, so that each has more memory"
+        )
     except OSError as error:
         return broken(
             f"{name}: cannot be read: {error.strerror or type(error).__name__}",
-            "check the file, and the space on the disk",
+            "check the file and the free space on the disk",
         )
     except Exception as error:  # noqa: BLE001 - the other files continue, whatever is wrong with this one
         return broken(
             f"{name}: internal: {type(error).__name__}: {error}",
-            f"memdiag analyze {name} may say more; this is a bug in memdiag",
+            f"this is a bug in memdiag; memdiag analyze {name} may show more",
         )
 
 

@@ -57,29 +57,36 @@ class Metric:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("peak", "bytes", "most reserved; where that is not known, most allocated", "device"),
-        Metric("peak_reserved", "bytes", "most held from the driver", "device", is_watched=True),
-        Metric("peak_allocated", "bytes", "most in blocks of tensors", "device", is_watched=True),
-        Metric("peak_active", "bytes", "most in blocks, those included that wait for a stream", "device"),
-        Metric("peak_requested", "bytes", "most that tensors asked for", "device", is_watched=True),
-        Metric("end_reserved", "bytes", "held from the driver at the end", "device"),
-        Metric("end_allocated", "bytes", "in blocks of tensors at the end", "device"),
-        Metric("rounding", "bytes", "at the moment of the report: lost to rounding sizes up", "reserved"),
-        Metric("pending", "bytes", "at the moment of the report: freed, but a stream may still use it", "reserved"),
-        Metric("stranded", "bytes", "at the moment of the report: free, but in pieces too small to use", "reserved"),
-        Metric("foreign", "bytes", "at the moment of the report: free, but tied to another pool or stream", "reserved"),
-        Metric("cache", "bytes", "at the moment of the report: free and reusable", "reserved"),
-        Metric("retries", "count", "requests for which cached memory was given back first", is_watched=True),
+        Metric("peak", "bytes", "highest reserved bytes; if they are unknown, highest allocated bytes", "device"),
+        Metric("peak_reserved", "bytes", "highest bytes reserved from the driver", "device", is_watched=True),
+        Metric("peak_allocated", "bytes", "highest bytes in blocks of live tensors", "device", is_watched=True),
+        Metric(
+            "peak_active", "bytes", "highest bytes in blocks that are live, or freed but waiting for a stream", "device"
+        ),
+        Metric("peak_requested", "bytes", "highest bytes that live tensors requested", "device", is_watched=True),
+        Metric("end_reserved", "bytes", "bytes reserved from the driver at the end", "device"),
+        Metric("end_allocated", "bytes", "bytes in blocks of live tensors at the end", "device"),
+        Metric("rounding", "bytes", "at the moment of the report: bytes lost by rounding sizes up", "reserved"),
+        Metric("pending", "bytes", "at the moment of the report: freed bytes that a stream may still use", "reserved"),
+        Metric(
+            "stranded",
+            "bytes",
+            "at the moment of the report: free bytes in blocks too small for the request",
+            "reserved",
+        ),
+        Metric("foreign", "bytes", "at the moment of the report: free bytes in other pools or streams", "reserved"),
+        Metric("cache", "bytes", "at the moment of the report: free bytes that the request can use", "reserved"),
+        Metric("retries", "count", "requests for which the allocator released cached memory first", is_watched=True),
         Metric("ooms", "count", "requests that failed", is_watched=True),
         Metric(
             "device_allocs_per_step",
             "count/step",
-            "ranges obtained from the driver, for each training step",
+            "segments reserved from the driver per training step",
             is_watched=True,
         ),
-        Metric("leak_per_step", "bytes/step", "growth from step to step (MD301)", is_watched=True),
-        Metric("critical", "count", "critical findings"),
-        Metric("warnings", "count", "critical findings and warnings"),
+        Metric("leak_per_step", "bytes/step", "growth of live memory per training step (MD301)", is_watched=True),
+        Metric("critical", "count", "number of critical findings"),
+        Metric("warnings", "count", "number of critical findings and warnings"),
     )
 }
 
@@ -119,7 +126,7 @@ def metric_of(name: str) -> Metric:
     if _CODE.fullmatch(word.upper()):
         return Metric(word.upper(), "count", f"findings {word.upper()}")
     near = difflib.get_close_matches(word, METRICS, 1, 0.6)
-    known = f"did you mean {near[0]}?" if near else f"one of {', '.join(METRICS)}, or the code of a finding (MD201)"
+    known = f"did you mean {near[0]}?" if near else f"one of {', '.join(METRICS)}, or a finding code such as MD201"
     raise MemdiagError(phrase("errors.metric", name=str(name)), known)
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from memdiag.gates.simulated_test import SimulatedTest
 
 _MARKER = (
-    "memdiag(peak='2GiB', stranded='5%', ooms=0, …, device='cuda:h100-80g', baseline='memory.json'): record this test "
-    "and fail it if it needs more; metrics as in memdiag check; a device such as 'cuda:h100-80g' is simulated"
+    "memdiag(peak='2GiB', stranded='5%', ooms=0, …, device='cuda:h100-80g', baseline='memory.json'): record the memory "
+    "of this test, and fail the test if it exceeds a limit; metrics as in memdiag check; device names a simulated one"
 )
 _INNER = "MEMDIAG_TEST_REPORTS"  # set in a process that runs one test on a simulated device
 # On a report, possibly from another process: the baseline file of a test (None: that of the command line), and its
@@ -59,25 +59,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--memdiag-dir",
         metavar="DIR",
         default="memdiag-tests",
-        help="keep traces of tests that fail there (memdiag-tests)",
+        help="directory for the traces of tests that fail (default: memdiag-tests)",
     )
     group.addoption(
-        "--memdiag-baseline", metavar="FILE", help="hold marked tests against this file as well (memdiag explain check)"
+        "--memdiag-baseline",
+        metavar="FILE",
+        help="also compare marked tests with this baseline file (memdiag explain check)",
     )
-    group.addoption("--memdiag-update", action="store_true", help="write the baseline anew for the tests that run")
+    group.addoption("--memdiag-update", action="store_true", help="write new baseline values for the tests that run")
     group.addoption(
         "--memdiag-tolerance",
         action="append",
         metavar="2%|NAME=VALUE",
-        help="what may be more than in the baseline (1%%)",
+        help="allowed increase over the baseline (default: 1%%)",
     )
     group.addoption(
         "--memdiag-unable",
         choices=("fail", "skip"),
         default="fail",
-        help="what becomes of a marked test that cannot be judged (fail)",
+        help="result of a marked test whose memory cannot be checked (default: fail)",
     )
-    group.addoption("--no-memdiag", action="store_true", help="do not record marked tests")
+    group.addoption("--no-memdiag", action="store_true", help="do not record the memory of marked tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -102,7 +104,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not config.getoption("--memdiag-update") or config.getoption("--memdiag-baseline") or _INNER in os.environ:
         return
     if not any("baseline" in marker.kwargs for item in session.items for marker in item.iter_markers("memdiag")):
-        raise pytest.UsageError("--memdiag-update is about a baseline: add --memdiag-baseline FILE")
+        raise pytest.UsageError("--memdiag-update needs a baseline file: add --memdiag-baseline FILE")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -94,14 +94,14 @@ class RecordedTest:
         except Exception as error:  # noqa: BLE001 - any error becomes the test's result instead of ending the run
             recorded.end()
             recorded.discard()
-            recorded.problem = f"the test cannot be recorded: {type(error).__name__}: {error}"
+            recorded.problem = f"memdiag cannot record the test: {type(error).__name__}: {error}"
         return recorded
 
     def _start(self, backends: tuple[str, ...]) -> None:
         from memdiag.recorder.in_program import part, recording
 
         if part("session").current() is not None:
-            raise RuntimeError("this process is being recorded already")
+            raise RuntimeError("memdiag already records this process")
         _tidy()
         self._folder = Path(tempfile.mkdtemp(prefix="memdiag-test-"))
         self._open.enter_context(recording(self._trace, backends=backends))
@@ -117,7 +117,7 @@ class RecordedTest:
             with _quiet():
                 self._open.close()
         except Exception as error:  # noqa: BLE001 - as above
-            self.problem = self.problem or f"the recording could not be ended: {type(error).__name__}: {error}"
+            self.problem = self.problem or f"memdiag could not end the recording: {type(error).__name__}: {error}"
 
     def discard(self) -> None:
         """Removes the files."""
@@ -143,7 +143,9 @@ class RecordedTest:
             hint = f" ({error.hint})".replace("--update", "--memdiag-update") if error.hint else ""
             return RecordedResult("unknown", f"memdiag: {error.message}{hint}")
         except Exception as error:  # noqa: BLE001 - as above
-            return RecordedResult("unknown", f"memdiag: the test cannot be judged: {type(error).__name__}: {error}")
+            return RecordedResult(
+                "unknown", f"memdiag: the memory of the test cannot be checked: {type(error).__name__}: {error}"
+            )
         finally:
             self.discard()
 

@@ -9,19 +9,19 @@ from memdiag.results.watch import WatchedDevice, WatchReading
 
 # Name of a gauge, and its meaning. All are in bytes, unless the name says otherwise.
 GAUGES = {
-    "memdiag_up": "1 while the process can be read",
+    "memdiag_up": "1 while memdiag can read the process, otherwise 0",
     "memdiag_memory_bytes": "Memory of the card by part: tensors, pending, cached, outside, free; they sum to its size",
-    "memdiag_total_bytes": "Memory of the card",
+    "memdiag_total_bytes": "Total memory of the card",
     "memdiag_limit_bytes": "Memory that the process may reserve on the card",
     "memdiag_reserved_bytes": "Memory reserved by the allocator: tensors, pending and cached",
     "memdiag_allocated_bytes": "Memory in blocks of live tensors",
     "memdiag_peak_reserved_bytes": "Peak of the reserved memory so far",
     "memdiag_peak_allocated_bytes": "Peak of the allocated memory so far",
-    "memdiag_distance_bytes": "Memory that the process can still allocate at most",
-    "memdiag_growth_bytes_per_minute": "Trend of the allocated memory; 0 without a significant one",
+    "memdiag_distance_bytes": "Upper bound of the memory that the process can still allocate",
+    "memdiag_growth_bytes_per_minute": "Trend of the allocated memory; 0 if there is no significant trend",
     "memdiag_retries": "Requests for which the allocator released cached memory first",
     "memdiag_ooms": "Requests that failed",
-    "memdiag_steps": "Training steps since the watch began",
+    "memdiag_steps": "Training steps since memdiag attached",
     "memdiag_host_bytes": "Resident memory of the process",
     "memdiag_host_limit_bytes": "Memory limit of the container",
 }

@@ -181,7 +181,7 @@ def _check_version(text: str) -> None:
     first, last = RULES["cuda"][0][0], LAST_VERIFIED
     if not first <= version <= last:
         why = (
-            "older than the model of the allocator covers"
+            "older than any version that memdiag can simulate"
             if version < first
             else "newer than any version that memdiag knows"
         )

@@ -140,14 +140,14 @@ def _scenarios(subject: Subject, report: Report) -> Iterator[tuple[str, Scenario
     if not any(_EXPANDABLE in line for line in [own.conf, *lines]):
         lines.append(f"{own.conf},{_EXPANDABLE}".strip(","))
     for line in dict.fromkeys(lines):
-        yield line or "no settings at all", replace(own, conf=line)
+        yield line or "default settings", replace(own, conf=line)
 
 
 def _bound(subject: Subject) -> SimulatedRun:
     """Returns the live bytes as a run: the policy ``bound`` gives the same, after compiling for 20 seconds."""
     live = live_bytes(subject.workload)[1:]
     return SimulatedRun(
-        label="bound: the least that any allocator needs",
+        label="bound: lower bound of any allocator",
         policy=BOUND,
         conf="",
         capacity_bytes=None,

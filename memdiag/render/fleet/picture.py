@@ -78,7 +78,7 @@ def _marks(axes: Axes, report: FleetReport, heat: HeatMap) -> None:
     ]
     edge = len(heat.columns) - 0.5
     for ranks, marker, colour, label in (
-        (odd, "<", "#222222", "more than its like"),
+        (odd, "<", "#222222", "outlier (more memory)"),
         (failed, "x", FAILURE, "ran out of memory"),
     ):
         rows = [row for row, rank in enumerate(heat.ranks) if rank in ranks]
