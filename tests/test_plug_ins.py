@@ -127,7 +127,7 @@ def test_a_source_and_an_analyzer_of_another_package_take_part(installed, tmp_pa
     notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
     package = "(package toy-plug-in 1.0):"
     assert [line for line in notes if "analyzer peak" in line] == [
-        f"note: memdiag does not use the analyzer peak {package} the name is taken"
+        f"note: memdiag does not use the analyzer peak {package} memdiag or another plug-in already uses this name"
     ]
     assert [line for line in notes if "analyzer raising" in line] == [
         f"note: memdiag does not use the analyzer raising {package} ZeroDivisionError: a bug"

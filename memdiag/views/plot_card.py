@@ -1,4 +1,4 @@
-"""Who held the memory of a card over time: this allocator, the rest of its process, other processes, and free memory."""
+"""Who held the memory of a card over time: the allocator, the rest of its process, other processes, free memory."""
 
 from __future__ import annotations
 

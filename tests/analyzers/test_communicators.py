@@ -69,7 +69,9 @@ def test_the_part_that_no_log_explains_is_named():
     (finding,) = communicators.analyze(replace(trace, devices=(replace(device, card=card),)), Context())
     held = 7 * 8 * 14 * MIB
     assert values(finding)["memory outside the allocator, according to the driver"] == 2 * GIB
-    rest = values(finding)["of it not in the log: context, kernels, other libraries, other processes"]
+    rest = values(finding)[
+        "memory outside the allocator that the log does not contain: context, kernels, other libraries, other processes"
+    ]
     assert rest == 2 * GIB - held
 
 

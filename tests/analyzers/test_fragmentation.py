@@ -23,7 +23,7 @@ def test_an_error_that_one_piece_would_have_avoided_is_critical(heap):
     assert found.severity == "critical"
     assert number(found, "size of the request when memory ran out") == 64 * MIB
     assert number(found, "(stranded)") == 240 * MIB
-    assert number(found, "missing") == 34 * MIB
+    assert number(found, "size that this block lacks") == 34 * MIB
     assert number(found, "outside the allocator") == MIB
     assert "64.00 MiB" in found.title
     assert "240.00 MiB" in found.title
@@ -153,10 +153,10 @@ def test_free_memory_of_another_stream_is_foreign(heap):
     heap.segment(2000, 30 * MIB)
     heap.alloc(2000, 30 * MIB)
     found = findings(heap.trace())["MD204"]
-    assert number(found, "free in partly used segments") == 80 * MIB
-    assert [evidence.where for evidence in found.evidence if evidence.what == "free in this other pool or stream"] == [
-        "default pool, large blocks, stream 0x9"
-    ]
+    assert number(found, "free memory in partly used segments") == 80 * MIB
+    assert [
+        evidence.where for evidence in found.evidence if evidence.what == "free memory in this other pool or stream"
+    ] == ["default pool, large blocks, stream 0x9"]
     assert any("one stream" in fix.title for fix in found.fixes)
 
 

@@ -70,7 +70,7 @@ def test_the_loss_by_rounding_is_that_of_the_counted_tensors():
     (finding,) = found(pinned_rounding, sampled([{"pinned": 8, "pinned_used": 8}, PINNED]))
     assert (finding.code, finding.severity, finding.weight_bytes) == ("MD151", "info", 720 * MIB)
     known = evidence(finding)
-    assert known["lost by rounding"] == 720 * MIB
+    assert known["pinned memory lost by rounding"] == 720 * MIB
     assert known["in use by blocks whose tensors are unknown"] == 128 * MIB
     assert known["cached: pinned, but not in use"] == 512 * MIB
     assert "pinned_max_round_threshold_mb" in finding.fixes[0].change
@@ -147,7 +147,7 @@ def test_a_save_costs_what_was_there_neither_before_nor_after():
     assert (finding.code, finding.severity, finding.weight_bytes) == ("MD153", "info", 700 * MIB)
     known = evidence(finding)
     assert known["highest resident memory of the save"] == 1700 * MIB  # the kernel's count, between two samples
-    assert known["lowest in the ten seconds after it"] == 1000 * MIB
+    assert known["lowest resident memory in the ten seconds after the save"] == 1000 * MIB
     assert finding.evidence[0].where == "after step 200"
 
 
@@ -171,7 +171,7 @@ def test_a_cgroup_near_its_limit_is_reported_with_its_parts(used, severity):
     (finding,) = found(host_limit, near(used))
     assert (finding.code, finding.severity) == ("MD154", severity)
     known = evidence(finding)
-    assert known["left"] == (16_384 - used) * MIB
+    assert known["host memory left below the limit"] == (16_384 - used) * MIB
     assert known["resident in 16 child processes; shared pages count in each"] == 9000 * MIB
     assert "workers" in finding.fixes[0].title
     assert "Raise" in finding.fixes[-1].title
@@ -213,4 +213,4 @@ def test_a_real_program_that_pins_tensors_on_a_simulated_device(tmp_path):
     (finding,) = found(pinned_rounding, memdiag.load(tmp_path / "run" / "rank0.pkl"))
     known = evidence(finding)
     assert known["blocks of the pinned tensors that the program holds"] == 4 * 128 * MIB
-    assert known["lost by rounding"] == 4 * 48 * MIB
+    assert known["pinned memory lost by rounding"] == 4 * 48 * MIB

@@ -35,7 +35,7 @@ def chain(heap, links=5, size=64, where="forward", overlap=True, kept=False, siz
 
 def test_a_chain_is_found_with_the_bytes_that_live_at_a_time(heap):
     found = findings(chain(heap))["MD123"]
-    assert number(found, "live at once in the largest chain") == 128 * MIB
+    assert number(found, "temporary memory live at once in the largest chain") == 128 * MIB
     assert number(found, "temporary tensors of the largest chain") == 5
     assert number(found, "largest of 1 chain that starts at this call site") == 128 * MIB
     assert found.severity == "warning"  # two links are live at the peak

@@ -116,7 +116,7 @@ def test_free_bytes_in_pieces_are_fragmentation(pieces):
     assert says(
         only, "160.00 MiB reserved = 40.00 MiB requested by live tensors + 120.00 MiB free, but in blocks too small"
     )
-    assert says(only, "Most of it: 40.00 MiB from train.py:2 keep2")
+    assert says(only, "Most of this memory: 40.00 MiB from train.py:2 keep2")
     assert "MD201" in {finding.code for finding in only.findings}
 
 
@@ -251,7 +251,7 @@ def test_the_printed_size_is_that_of_the_segment(heap):
     [one] = joined(message(20 * MIB, 90 * MIB, 100 * MIB, MIB), heap.trace())
     assert says(one, "a request of 3.00 MiB (rounded)")
     [other] = joined(message(40 * MIB, 90 * MIB, 100 * MIB, MIB), heap.trace())
-    assert says(other, "judged without the trace")
+    assert says(other, "explained the message without the trace")
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_message_that_does_not_fit_keeps_its_verdict(pieces, text, why):
     pieces.oom(50 * MIB, device_free=4 * MIB)
     alone = read_text(text).messages
     [one] = joined(text, pieces.trace())
-    assert says(one, "judged without the trace", why)
+    assert says(one, "explained the message without the trace", why)
     assert replace(one, judgement=alone[0].judgement) == alone[0]
     assert (one.judgement.verdict, one.judgement.confidence) == (
         alone[0].judgement.verdict,
@@ -286,7 +286,7 @@ def test_a_message_without_numbers_keeps_its_verdict(pieces):
     report = read_text(message(50 * MIB, 40 * MIB, 160 * MIB, 4 * MIB))
     bare = replace(report, messages=(replace(report.messages[0], fields={"device_index": 0}),))
     [one] = join(bare, pieces.trace()).messages
-    assert says(one, "judged without the trace: the message has no numbers")
+    assert says(one, "explained the message without the trace: the message has no numbers")
 
 
 def test_files_without_addresses_tell_amounts(pieces):
@@ -307,7 +307,7 @@ def test_without_a_failure_in_the_trace_a_like_moment_stands_in(pieces):
     [one] = joined(message(50 * MIB, 44 * MIB, 164 * MIB, 4 * MIB, total=200 * MIB), trace)
     assert says(
         one,
-        "Approximation: the trace has no out-of-memory event, so this is event",
+        "Approximation: the trace has no out-of-memory event, so the report describes event",
         "120.00 MiB was free",
         "in 4 blocks",
     )
@@ -316,9 +316,15 @@ def test_without_a_failure_in_the_trace_a_like_moment_stands_in(pieces):
     assert (one.judgement.verdict, one.judgement.confidence) == ("fragmentation", "medium")
     pieces.free(30, 10 * MIB)
     [served] = joined(message(38 * MIB, 30 * MIB, 160 * MIB, 4 * MIB), pieces.trace())
-    assert says(served, "judged without the trace", "could have served the request by releasing 40.00 MiB of cache")
+    assert says(
+        served,
+        "explained the message without the trace",
+        "could have served the request by releasing 40.00 MiB of cache",
+    )
     [far] = joined(message(50 * MIB, 400 * MIB, 640 * MIB, 4 * MIB), trace)
-    assert says(far, "judged without the trace: the trace has no out-of-memory event, and its numbers are far")
+    assert says(
+        far, "explained the message without the trace: the trace has no out-of-memory event, and its numbers are far"
+    )
     assert far.moment == ""
 
 

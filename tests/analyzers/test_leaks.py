@@ -37,7 +37,7 @@ def test_a_leak_is_found_with_its_place_and_slope():
     assert finding.evidence[0].unit == "bytes/step"
     assert finding.evidence[0].where == "train.py:70 keep"
     assert number(finding, "still live at the end") == 10 * 8 * MIB
-    assert number(finding, "number of tensors") == 10
+    assert number(finding, "number of accumulated tensors") == 10
     assert finding.severity == "warning"
 
 
@@ -128,7 +128,7 @@ def test_the_golden_leak(golden):
         return
     finding = found["MD301"]
     assert number(finding, "growth") == pytest.approx(truth["leak"]["bytes_per_step"], abs=512)
-    assert number(finding, "step ends examined") == truth["leak"]["steps"]
+    assert number(finding, "step ends at which memdiag compared live memory") == truth["leak"]["steps"]
     assert f" {truth['leak']['function']}" in finding.title
 
 

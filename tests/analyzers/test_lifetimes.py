@@ -84,7 +84,7 @@ def test_gradients_that_stay_through_the_forward():
         program.step(zero_first=True)
     finding = findings(program.trace())["MD112"]
     assert number(finding, "gradients of the previous step") == 16 * MIB * (1 + 2 + 3)
-    assert number(finding, "number of tensors") == 3
+    assert number(finding, "number of tensors from the previous step") == 3
     assert "zero_grad(set_to_none=True)" in finding.fixes[0].change
 
 
@@ -188,7 +188,7 @@ def test_memory_that_is_of_no_use_among_long_lived_tensors():
 def test_gradients_kept_through_a_real_forward(shared):
     trace = load(shared / "data/snapshots/kkaitlyn111__cs336-a2-systems__memory_2.7b_forward.pickle")
     finding = findings(trace)["MD112"]
-    assert number(finding, "number of tensors") == 435
+    assert number(finding, "number of tensors from the previous step") == 435
 
 
 def test_goldens_of_tidy_training_have_no_warning(golden):

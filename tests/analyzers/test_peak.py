@@ -79,7 +79,7 @@ def test_temporaries_of_the_optimizer_step():
     program.step(scale=0.25)
     finding = findings(program.trace())["MD104"]
     assert finding.severity == "warning"
-    assert numbers(finding, "temporaries of the optimizer step")[0][0] == 12 * program.size
+    assert numbers(finding, "temporary tensors of the optimizer step")[0][0] == 12 * program.size
     outside = numbers(finding, "outside of optimizer steps")[0][0]
     assert outside < numbers(finding, "all live tensors at that moment")[0][0] - 12 * program.size + program.size * 6
 
@@ -94,7 +94,7 @@ def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
     finding = findings(program.trace())["MD104"]
     assert finding.severity == "critical"
     assert finding.title.endswith("when memory ran out")
-    assert numbers(finding, "temporaries of the optimizer step")[0][0] == 12 * program.size
+    assert numbers(finding, "temporary tensors of the optimizer step")[0][0] == 12 * program.size
     [(left, _)] = numbers(finding, "allocated peak without")
     assert left == max(
         numbers(finding, "outside of optimizer steps")[0][0],

@@ -104,7 +104,7 @@ def test_free_memory_that_only_one_pool_can_use_is_a_warning():
     heap.pools += [POOL, POOL]
     (finding,) = private_pools.analyze(heap.trace(pools=heap.pools), Context("end"))
     assert finding.severity == "warning"
-    assert rows(finding)["of it free, for the same graph or pool only"][0] == 3000 * MIB
+    assert rows(finding)["free memory in these pools, which only the same graph or pool can use"][0] == 3000 * MIB
 
 
 def test_real_allocators_number_pools_of_graphs_and_mempools(monkeypatch):

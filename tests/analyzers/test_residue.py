@@ -70,8 +70,8 @@ def test_memory_kept_in_sleep_that_grows_is_named_with_its_call_site():
     assert "2.94 GiB" in finding.title
     assert "2.04 GiB more than in the first of 3 sleeps" in finding.title
     evidence = {evidence.what: evidence.value for evidence in finding.evidence}
-    assert evidence["kept in the last sleep"] == (2500 + 512) * MIB
-    assert evidence["kept in the first sleep"] == (411 + 512) * MIB
+    assert evidence["memory of the card kept in the last sleep"] == (2500 + 512) * MIB
+    assert evidence["memory of the card kept in the first sleep"] == (411 + 512) * MIB
     assert evidence["live tensors"] == 2500 * MIB
     assert any(":31 " in evidence.where for evidence in finding.evidence)
 
@@ -82,7 +82,10 @@ def test_a_process_that_releases_everything_is_not_reported():
 
 def test_a_constant_small_rest_is_for_information():
     (finding,) = found(turns([300, 300, 300]))
-    assert (finding.severity, finding.title) == ("info", "Asleep, this process keeps 812.00 MiB of the card (3 sleeps)")
+    assert (finding.severity, finding.title) == (
+        "info",
+        "While asleep, this process keeps 812.00 MiB of the card (3 sleeps)",
+    )
 
 
 def test_a_process_that_is_alone_on_its_card_does_not_sleep():
@@ -97,7 +100,7 @@ def test_without_figures_by_process_only_reserved_memory_counts():
         replace(trace, devices=(replace(trace.devices[0], samples=samples.replace(own=unknown, others=unknown)),))
     )
     evidence = {evidence.what: evidence.value for evidence in finding.evidence}
-    assert evidence["kept in the last sleep"] == 2500 * MIB
+    assert evidence["memory of the card kept in the last sleep"] == 2500 * MIB
 
 
 def test_free_memory_in_segments_that_cannot_be_released_is_told_apart():
@@ -133,7 +136,7 @@ def test_a_sleep_that_unmaps_memory_behind_pytorch_is_found_by_the_drivers_figur
     (finding,) = found(replace(trace, devices=(replace(trace.devices[0], samples=samples),)))
     evidence = {evidence.what: evidence.value for evidence in finding.evidence}
     assert evidence["number of sleeps"] == 3
-    assert evidence["kept in the last sleep"] == pytest.approx((1500 + 512) * MIB, abs=2 * MIB)
+    assert evidence["memory of the card kept in the last sleep"] == pytest.approx((1500 + 512) * MIB, abs=2 * MIB)
     assert evidence["reserved according to PyTorch, but unmapped from the card (sleep mode)"] == (5000 - 2012) * MIB
     assert "live tensors" not in evidence
     assert finding.title.endswith("in the first of 3 sleeps")

@@ -41,7 +41,7 @@ def states(heap, count=64, size=11, segment=12, where="exp7"):
 def test_rounding_of_many_blocks_is_saved_by_one(heap):
     (found,) = [finding for finding in build_report(kept(states(heap))).findings if finding.code == "MD122"]
     facts = {evidence.what: evidence.value for evidence in found.evidence}
-    assert facts["added by rounding these sizes up to blocks"] == 64 * MIB
+    assert facts["bytes added by rounding these sizes up to blocks"] == 64 * MIB
     assert facts["reserved peak if one buffer is used instead (replayed)"] == 64 * 11 * MIB + 20 * MIB
     assert (found.saving.expected_bytes, found.saving.basis) == (64 * MIB, "simulated")
     assert found.evidence[0].where == "train.py:7 exp7: optimizer state"

@@ -74,7 +74,7 @@ def test_budgets_that_hold_and_one_that_does_not(checked, train):
     code, out, _ = checked(train, "--budget", "peak_reserved=100MiB", "--budget", "ooms=0")
     assert code == 1
     assert out.startswith("FAILED  peak_reserved is 314.00 MiB: 214.00 MiB over the budget of 100.00 MiB.")
-    assert "who holds the peak:" in out
+    assert "what holds the memory at the peak:" in out
 
 
 def test_json_has_the_keys_that_are_promised_and_is_the_same_each_time(checked, train):
@@ -148,7 +148,7 @@ def test_ranks_are_held_against_their_own_and_none_may_be_missing(checked, run_o
     assert "FAILED  rank0: peak_reserved is 30.00 MiB" in out
     code, out, _ = checked(run_of("fewer", ranks[:1]), "--baseline", base)
     assert code == 2
-    assert "In the baseline, but not given: rank1" in out
+    assert "Traces in the baseline that were not given: rank1" in out
     code, out, _ = checked(run_of("more", [*ranks, ranks[0]]), "--baseline", base)
     assert (code, "the trace is not in the baseline" in out) == (2, True)
 
@@ -198,7 +198,7 @@ def test_what_it_is_refused_for(checked, train, tmp_path):
     assert "did you mean stranded?" in checked(train, "--budget", "strandet=1%")[2]
     copy = tmp_path / "copy.pkl"
     copy.write_bytes(train.read_bytes())
-    assert "this file is one of the traces" in checked(copy, "--budget", "ooms=0", "--junit", copy)[2]
+    assert "is one of the traces, and would be overwritten" in checked(copy, "--budget", "ooms=0", "--junit", copy)[2]
     assert copy.read_bytes() == train.read_bytes()
 
 

@@ -117,7 +117,7 @@ def test_what_it_is_refused_for(refused, cuda, tmp_path):
     assert "can be shown side by side" in refused(*[cuda] * 9)
     copy = tmp_path / "copy.pkl"
     copy.write_bytes(cuda.read_bytes())
-    assert "this file is one of the traces" in refused(cuda, copy, "-o", copy)
+    assert "would overwrite one of the traces" in refused(cuda, copy, "-o", copy)
 
 
 def test_hostile_text_of_a_trace_does_nothing(said, tmp_path):

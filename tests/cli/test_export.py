@@ -64,7 +64,7 @@ def test_a_default_name_beside_the_trace(elsewhere, capsys):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "which format?"),
+        ([], "the format of the export is missing"),
         (["-f", "parket"], "did you mean parquet"),
         (["-f", "chrome"], "did you mean perfetto"),
         (["-o", "t.xyz"], "does not know a format with this ending"),

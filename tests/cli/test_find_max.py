@@ -105,7 +105,7 @@ def test_another_failure_is_no_answer(tmp_path):
     program = "import sys; print('about to fail'); raise SystemExit('no data at ' + sys.argv[1])"
     done = found(tmp_path, "batch=1..64", sys.executable, "-c", program, "data{batch}")
     assert done.returncode == 2
-    assert "batch=1: the command ended with status 1, not because of memory" in done.stderr
+    assert "batch=1: the command failed with exit status 1, for a reason other than memory" in done.stderr
     assert {"  about to fail", "  no data at data1"} <= set(done.stderr.splitlines())
     assert "\\n" not in done.stderr
     assert "output.txt" in done.stderr

@@ -150,7 +150,7 @@ def test_nothing_could_be_read(fleet, run_of):
         (["--address", "x:1"], "add --engine ray"),
         (["--heatmap", "x.txt"], "cannot draw a picture"),
         (["--capacity", "0"], "no device has that much memory"),
-        (["--fail-on", "sometimes"], "neither oom, outliers, unreadable, warning, critical nor a code"),
+        (["--fail-on", "sometimes"], "neither oom, outliers, unreadable, warning, critical nor a finding code"),
     ],
 )
 def test_what_is_refused(fleet, tmp_path, arguments, words):

@@ -212,7 +212,7 @@ def test_a_trace_alone(goldens, capsys):
 
 def test_a_message_and_a_trace_of_another_run(goldens, log, capsys):
     assert main(["oom", str(log), "--from-trace", str(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")]) == 0
-    assert "The message was judged without the trace:" in capsys.readouterr().out
+    assert "memdiag explained the message without the trace:" in capsys.readouterr().out
     assert main(["oom", str(log), "--from-trace", "no-such.pkl"]) == 2
 
 
@@ -233,7 +233,7 @@ def test_output(tmp_path, capsys, name, options, start):
 
 def test_a_log_is_never_overwritten(log, capsys):
     assert main(["oom", str(log), "-o", str(log)]) == 2
-    assert "this file is the input" in capsys.readouterr().err
+    assert "would overwrite the input file" in capsys.readouterr().err
     assert MESSAGE in log.read_text()
 
 
@@ -270,7 +270,7 @@ def test_fail_on_a_finding(capsys):
 def test_fail_on_something_else(value, capsys):
     assert main(["oom", MESSAGE, "--fail-on", value]) == 2
     assert capsys.readouterr().err.startswith(
-        f"error: --fail-on {value}: this is neither any, a cause nor a code\nhint: causes are fragmentation"
+        f"error: --fail-on {value}: this is neither any, a cause nor a finding code\nhint: causes are fragmentation"
     )
 
 

@@ -265,7 +265,7 @@ def _ended(status=0):
     [
         (["--steps", "3"], "--steps 3: not a range of steps"),
         (["--steps", "5:3"], "--steps 5:3: not a range of steps"),
-        (["--backend", "tpu"], "--backend tpu: not known"),
+        (["--backend", "tpu"], "--backend tpu: memdiag does not know this backend"),
     ],
 )
 def test_options_that_make_no_sense(record, tmp_path, options, said):

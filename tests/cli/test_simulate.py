@@ -263,7 +263,7 @@ def test_several_devices(asked, goldens, refused, capsys):
     assert "--device chooses another" in capsys.readouterr().err
     error, hint = refused(file, "--device", 2)
     assert error == "the trace does not contain device 2"
-    assert hint == "devices in it: 0, 1"
+    assert hint == "the trace has these devices: 0, 1"
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,10 @@ def test_where_nothing_fits_the_closest_change_is_named(folder, report):  # noqa
     program = ["--", npu_stand_in.PYTHON, "program.py", "{mbs}", "{mode}"]
     done = run(folder, "fit", *words, "-q", *program)
     assert done.returncode == 1, done.stderr
-    assert "Nothing fits on npu:910b-64g,room=350MiB. The closest is mbs=4 mode=less" in " ".join(done.stdout.split())
-    assert "The smallest known device on which it runs is npu:" in done.stdout
+    assert "Nothing fits on npu:910b-64g,room=350MiB. The closest configuration is mbs=4 mode=less" in " ".join(
+        done.stdout.split()
+    )
+    assert "The smallest known device on which this configuration runs is npu:" in done.stdout
     (short,) = json.loads(run(folder, "fit", *words, "-q", "--json", *program).stdout)["shortfalls"]
     assert short["values"] == ["4", "less"]
     assert 58 * MIB <= short["missing_bytes"] <= 60 * MIB  # segments of 102 MiB, and whole pages

@@ -36,7 +36,7 @@ def test_stages_are_groups_with_names(job):
     assert "300 activations at the same time" in groups[1].label
     assert odd_ones(job, groups) == []
     assert groups[0].reference_group is None
-    assert "100 activations of decoder at once against 400" in groups[3].explanation
+    assert "100 activations of decoder at once, compared with 400" in groups[3].explanation
 
 
 def test_a_rank_with_a_number_of_activations_of_its_own_is_odd_among_the_nearest(job, facts_of):
@@ -74,9 +74,16 @@ def test_no_ranks_are_no_groups():
 @pytest.mark.parametrize(
     ("part", "size", "number", "more", "cause", "words"),
     [
-        (ACT, 3000, 300, {}, "more", "300 activations of decoder at once against 100"),
+        (ACT, 3000, 300, {}, "more", "300 activations of decoder at once, compared with 100"),
         (ACT, 3000, 100, {}, "larger", "activations of decoder are 3.00 times as large"),
-        (ACT, 3000, 100, {"largest_input_bytes": 900}, "data", "its largest input is 3.00 times as large: longer data"),
+        (
+            ACT,
+            3000,
+            100,
+            {"largest_input_bytes": 900},
+            "data",
+            "its largest input is 3.00 times as large (longer or more data)",
+        ),
         (
             ("activation", "decoder.layers.*.mlp (experts)"),
             2000,

@@ -48,7 +48,7 @@ def test_nobody_ran_out(report_of):
         report.verdict[1]
         == "Of 64.00 GiB, 59.11 GiB is then left, less than on any other rank; the median is 59.12 GiB."
     )
-    assert report.verdict[2] == "All need the same."
+    assert report.verdict[2] == "All ranks need the same amount of memory."
 
 
 def test_what_files_do_not_tell_is_not_said(report_of):

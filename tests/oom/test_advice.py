@@ -134,7 +134,7 @@ def test_expandable_segments_are_not_advised_for_sleeping_pools():
 def test_capacity_names_the_missing_bytes_and_rules_out_empty_cache():
     both = findings(found(requested=8, total=24, free=3, allocated=20, unallocated=0.1))
     finding = both["MD702"]
-    assert {item.what: item.value for item in finding.evidence}["missing even without fragmentation"] == 4 * GIB
+    assert {item.what: item.value for item in finding.evidence}["memory missing even without fragmentation"] == 4 * GIB
     assert (
         both["MD708"].title
         == "expandable_segments, empty_cache(): can gain at most 102.40 MiB, but 5.00 GiB is missing"

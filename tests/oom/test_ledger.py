@@ -68,7 +68,7 @@ def test_of_two_unnamed_processes_the_one_of_matching_size_is_this_one():
 
 def test_counted_memory_beyond_the_device_size_is_reported():
     first, *_ = account(found(requested=1, total=8, free=0, allocated=12, reserved=13))
-    assert first.what == "allocated by PyTorch (12.00 GiB counted, 5.00 GiB more than fits)"
+    assert first.what == "allocated by PyTorch (counted as 12.00 GiB, which is 5.00 GiB more than the device can hold)"
     assert (first.bytes, first.basis) == (7 * GIB, "inferred")
 
 

@@ -159,5 +159,5 @@ def test_the_report_shows_the_counters_of_mps(tmp_path):
     report = build_report(recording(tmp_path, *sizes))
     text = " ".join(full.render(report).split())
     assert "1.00 MiB 2.00 MiB 2.00 MiB tensors on MPS" in text
-    assert "300.00 MiB allocated by Metal, of the recommended 900.00 MiB" in text
+    assert "300.00 MiB allocated by Metal (recommended maximum: 900.00 MiB)" in text
     assert json.loads(as_json.render(report))["host"]["timeline"][1]["mps_used_bytes"] == 2 * MIB

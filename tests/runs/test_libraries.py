@@ -96,7 +96,7 @@ def test_no_log_is_written_with_redaction(tmp_path, monkeypatch):
 
 def test_unknown_logs_are_refused():
     assert chosen_logs(["nccl-log,hccl-log", "NCCL-LOG"]) == ("nccl-log", "hccl-log")
-    with pytest.raises(MemdiagError, match="unknown log"):
+    with pytest.raises(MemdiagError, match="does not know this kind of log"):
         chosen_logs(["cublas-log"])
 
 

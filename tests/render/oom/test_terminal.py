@@ -348,7 +348,7 @@ def test_nothing_found(oom_samples):
     assert "Read train.log, standard input (12,000 lines, 3.00 MiB)." in shown
     assert "CUDA out of memory" in shown
     empty = render(oom_samples.OomReport((), ("train.log",)))
-    assert "The input is empty. Did the program write to stderr?" in empty
+    assert "The input is empty. If the program writes to stderr," in empty
 
 
 @pytest.mark.parametrize("look", [Look(), Look(color=True), Look(unicode=False), Look(color=True, unicode=False)])

@@ -127,7 +127,7 @@ def test_a_failure_says_what_was_asked_for_and_what_it_lacked():
         "fails with"
     ) in text
     assert "900.00 MiB of 1.00 GiB reserved. The driver would have needed 388.00 MiB more free memory." in text
-    assert "The largest free block of its pool and stream has 3.00 MiB." in text
+    assert "The largest free block of the request's pool and stream has 3.00 MiB." in text
     assert "2 later requests would also fail." in text
 
 
