@@ -43,7 +43,7 @@ def write_snapshot(path: Path, simulated: Simulated, replay: Replay) -> None:
 def snapshot(simulated: Simulated, replay: Replay) -> dict[str, Any]:
     """Returns a simulated trace in the form of ``torch.cuda.memory._snapshot()``."""
     trace, device = simulated.trace, simulated.device
-    told = {
+    own_facts = {
         "simulated": {
             "of": trace.path,
             "policy": replay.policy,
@@ -52,11 +52,11 @@ def snapshot(simulated: Simulated, replay: Replay) -> dict[str, Any]:
             "capacity_bytes": replay.capacity_bytes,
         },
     }
-    return as_pytorch_has_it(trace, (device,), torch_version=replay.torch_version, told=told)
+    return as_pytorch_has_it(trace, (device,), torch_version=replay.torch_version, own_facts=own_facts)
 
 
 def as_pytorch_has_it(
-    trace: Trace, devices: Sequence[DeviceTrace], *, torch_version: str | None, told: Mapping[str, Any]
+    trace: Trace, devices: Sequence[DeviceTrace], *, torch_version: str | None, own_facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns a trace with addresses in the form of ``torch.cuda.memory._snapshot()``.
 
@@ -64,7 +64,7 @@ def as_pytorch_has_it(
         trace: The trace.
         devices: The devices of the trace to include.
         torch_version: The version whose form is used; None: unknown.
-        told: Additional facts under the key ``memdiag``.
+        own_facts: Additional facts under the key ``memdiag``.
     """
     frames = _FrameTable(trace.stacks)
     entries = {device.device: _entries(device, frames, trace.strings) for device in devices}
@@ -90,7 +90,7 @@ def as_pytorch_has_it(
         "torch_version": torch_version,
         "phantom": trace.phantom,
         "capacity_bytes": capacities or None,
-        **told,
+        **own_facts,
         **marks,
     }
     return content

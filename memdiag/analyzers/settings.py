@@ -209,7 +209,7 @@ def _divisions(settings: AllocatorSettings, devices: list[DeviceTrace]) -> Evide
         return None
     asked = [device.events.size[device.events.action == schema.ALLOC] for device in devices]
     sizes = np.unique(np.concatenate([np.unique(sizes) for sizes in asked]))
-    divided, plain = Layout(divisions=settings.layout.divisions).round(sizes), Layout().round(sizes)
+    divided, plain = Layout(divisions=settings.layout.divisions).round_size(sizes), Layout().round_size(sizes)
     if not len(sizes) or (divided != plain).any():
         return None
     return _setting(settings, "roundup_power2_divisions", phrase("settings.why.divisions", count=len(sizes)))

@@ -55,9 +55,9 @@ def largest_tensors(trace: str, top: int = 10, at: str = "") -> str:
         at: The moment, as for analyze.
     """
     words = ["analyze", "--json", f"--top={min(max(top, 1), 50)}", *([f"--at={at}"] if at else []), "--", trace]
-    told = _run(words)
+    output = _run(words)
     lines = []
-    for device in json.loads(told)["devices"]:
+    for device in json.loads(output)["devices"]:
         lines.append(f"device {device['device']}:")
         lines += [_site(site) for site in device["top_sites"] or ()]
     return _cut("\n".join(lines), words)
@@ -137,15 +137,15 @@ def _run(words: Sequence[str], text: str = "") -> str:
     return done.stdout
 
 
-def _cut(told: str, words: Sequence[str]) -> str:
+def _cut(output: str, words: Sequence[str]) -> str:
     """Returns the beginning of an answer, in whole lines, with a pointer to the rest."""
     schema = f"memdiag explain json describes the keys of {words[0]} --json"
     more = f"\nAll of it: {_shown(words)}\nFor programs: add --json ({schema})"
     room = LONGEST - len(more) - 50  # for the line that counts the rest
-    if len(told) + len(more) > LONGEST:
-        kept = told[:room].rpartition("\n")[0]
-        told = f"{kept}\n… ({len(told) - len(kept)} more characters)"
-    return told.rstrip() + more
+    if len(output) + len(more) > LONGEST:
+        kept = output[:room].rpartition("\n")[0]
+        output = f"{kept}\n… ({len(output) - len(kept)} more characters)"
+    return output.rstrip() + more
 
 
 def _shown(words: Sequence[str]) -> str:

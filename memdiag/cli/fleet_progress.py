@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from memdiag.cli.loading import announce_compiling
 from memdiag.cli.progress import ProgressLine, bar
 from memdiag.cli.talk import busy, say
-from memdiag.fleet.run import FleetListener, Told
+from memdiag.fleet.run import FleetListener, OnProgress
 from memdiag.text import phrase
 
 
@@ -28,19 +28,19 @@ class OnTerminalFleet(FleetListener):
         announce_compiling()
 
     @contextmanager
-    def reading(self, num_files: int, *, is_kept: bool) -> Iterator[Told]:
+    def reading(self, num_files: int, *, is_kept: bool) -> Iterator[OnProgress]:
         """Shows how many files have been read; on Ctrl-C, prints whether results are kept."""
         done = 0
         with ProgressLine() as line:
 
-            def told(number: int, most: int, broken: int) -> None:
+            def on_progress(number: int, most: int, broken: int) -> None:
                 nonlocal done
                 done = number
                 unread = phrase("progress.files.broken", count=broken) if broken else ""
                 line(phrase("progress.files", bar=bar(number / most), count=number, most=most, broken=unread))
 
             try:
-                yield told
+                yield on_progress
             except KeyboardInterrupt:
                 line.__exit__()
                 kept = phrase("progress.interrupted.kept") if is_kept else phrase("progress.interrupted.lost")
@@ -48,7 +48,7 @@ class OnTerminalFleet(FleetListener):
                 raise
 
     @contextmanager
-    def tuning(self) -> Iterator[tuple[Told, Callable[[int, int], None]]]:
+    def tuning(self) -> Iterator[tuple[OnProgress, Callable[[int, int], None]]]:
         """Shows the progress of the search for a setting."""
         with ProgressLine() as line:
             yield (

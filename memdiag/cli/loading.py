@@ -42,11 +42,11 @@ def announce_compiling(lead: str = "") -> None:
     from memdiag.trace import compiling
 
     line = ProgressLine()
-    told: dict[str, float] = {}  # seconds by purpose: an estimate is announced again only after it has doubled
+    announced: dict[str, float] = {}  # seconds by purpose: an estimate is announced again only after it has doubled
 
     def tell(now: Compilation) -> None:
-        if now.has_grown and now.seconds_left >= max(_WORTH_SAYING, 2 * told.get(now.purpose, 0.0)):
-            told[now.purpose] = now.seconds_left
+        if now.has_grown and now.seconds_left >= max(_WORTH_SAYING, 2 * announced.get(now.purpose, 0.0)):
+            announced[now.purpose] = now.seconds_left
             wipe_line()
             values = {"lead": lead, "seconds": _rounded(now.seconds_left), "kept": _how_often()}
             replays = now.purpose == "replay traces"

@@ -120,12 +120,18 @@ def differences_of(sides: tuple[Side, ...]) -> tuple[FactDifference, ...]:
     difference.
     """
     rows = []
-    for told in ([side.facts for side in sides], [side.settings for side in sides], [side.run for side in sides]):
-        are_runs = told[0] is sides[0].run
-        for name in dict.fromkeys(name for values in told for name in values):
-            values = tuple(each.get(name) for each in told)
+    for facts_by_side in (
+        [side.facts for side in sides],
+        [side.settings for side in sides],
+        [side.run for side in sides],
+    ):
+        are_runs = facts_by_side[0] is sides[0].run
+        for name in dict.fromkeys(name for values in facts_by_side for name in values):
+            values = tuple(each.get(name) for each in facts_by_side)
             known = {
-                value for each, value in zip(told, values, strict=True) if value is not None or (are_runs and each)
+                value
+                for each, value in zip(facts_by_side, values, strict=True)
+                if value is not None or (are_runs and each)
             }
             is_set = name.endswith("ALLOC_CONF") and None in values and known - {"not set"}
             if len(known) > 1 or is_set:

@@ -51,8 +51,10 @@ def compare(
     for device in devices:
         require_moment([device], at)
     aligned_by, axes = axes_of(devices)
-    told = [side_of(each, axis, at=at, with_findings=with_findings) for each, axis in zip(chosen, axes, strict=True)]
-    sides, known = tuple(side for side, _ in told), [known for _, known in told]
+    sides_with_known = [
+        side_of(each, axis, at=at, with_findings=with_findings) for each, axis in zip(chosen, axes, strict=True)
+    ]
+    sides, known = tuple(side for side, _ in sides_with_known), [known for _, known in sides_with_known]
     return held_against(sides, known, curves_of(devices), "steps" if aligned_by == "step" else "share", at=at, top=top)
 
 

@@ -34,7 +34,7 @@ from memdiag.trace.table import Array
 _LETTERS = "ABCDEFGH"
 _MOST = len(_LETTERS)  # columns of a table
 _MOST_NAMED = 200  # number of largest call sites whose tensors are named
-UNTOLD = "(of no tensor in this file)"
+NO_TENSOR = "(of no tensor in this file)"
 _KINDS = ("reserved", "allocated", "active", "requested")
 
 
@@ -132,10 +132,10 @@ def side_of(
     trace, device = chosen.trace, chosen.device
     view = DeviceView(trace, device, *choose_moment(device, at))
     moment = view.at
-    told = describe(view, Context(top=1, device=device.device))
+    described = describe(view, Context(top=1, device=device.device))
     usage = device.end if at == "end" and device.has_final_state else device.usage_at(moment)
     lives = _Lives(view, axis)
-    is_told = bool(len(device.tensors)) or usage["active"] == 0
+    has_tensors = bool(len(device.tensors)) or usage["active"] == 0
     side = Side(
         letter=chosen.letter,
         path=trace.path,
@@ -150,12 +150,12 @@ def side_of(
         moment=moment_name(device, moment) if has_history(device) else "the snapshot",
         moment_kind=view.kind,
         usage=_usage(usage),
-        peak=told.peak,
-        peak_allocated=told.peak_allocated,
-        split=told.fragmentation,
-        counts=dict(told.counts),
-        sites=tuple(_sites(view, lives, usage["active"])) if is_told and len(trace.stacks) else None,
-        names=_names(view, lives) if is_told and has_names(view) else None,
+        peak=described.peak,
+        peak_allocated=described.peak_allocated,
+        split=described.fragmentation,
+        counts=dict(described.counts),
+        sites=tuple(_sites(view, lives, usage["active"])) if has_tensors and len(trace.stacks) else None,
+        names=_names(view, lives) if has_tensors and has_names(view) else None,
         findings=_findings(trace, device, at) if with_findings else (),
         notes=trace.notes,
     )
@@ -230,7 +230,7 @@ def _sites(view: DeviceView, lives: _Lives, active: int) -> list[SiteHeld]:
     sites = [*named, *(held for held, _ in found[len(named) :])]
     rest = active - sum(held.amount.bytes for held in sites)
     if rest > 0:
-        sites.append(SiteHeld(CodePlace(UNTOLD), Amount(rest, never_freed_bytes=rest)))
+        sites.append(SiteHeld(CodePlace(NO_TENSOR), Amount(rest, never_freed_bytes=rest)))
     return sorted(sites, key=lambda held: -held.amount.bytes)
 
 

@@ -16,7 +16,7 @@ from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 
 _MOST_CAUSES = 2
-_TOLD = 0.8  # fraction of the difference that is enough
+_ENOUGH = 0.8  # fraction of the difference that is enough
 _WORTH = 0.1  # fraction of the difference that is worth mentioning
 _SCATTERED = 0.3  # fraction of the difference: if no call site has more, kinds are named
 _LEVEL = 0.0005  # fraction of the peak: smaller differences are not mentioned
@@ -64,8 +64,8 @@ def verdict(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None)
             bytes=format_bytes(abs(more)),
             change=change,
         )
-    told = causes(number, sides, sites)
-    tail = _tail(more, told, level=abs(more) < _LEVEL * max(before, 1))
+    found_causes = causes(number, sides, sites)
+    tail = _tail(more, found_causes, level=abs(more) < _LEVEL * max(before, 1))
     return joined((_failed(base, side), phrase("compare.verdict", head=head, tail=tail)))
 
 
@@ -101,15 +101,15 @@ def causes(number: int, sides: Sequence[Side], sites: Sequence[SiteRow] | None) 
     return sorted([*own, *parts], key=lambda cause: -abs(cause.bytes))
 
 
-def _tail(more: int, told: list[Cause], *, level: bool) -> Phrase | str:
+def _tail(more: int, found_causes: list[Cause], *, level: bool) -> Phrase | str:
     """Returns the composition of the difference, as the end of the sentence."""
     if level:
-        moved = [cause for cause in told if cause.bytes][:1]
+        moved = [cause for cause in found_causes if cause.bytes][:1]
         return phrase("compare.tail.though", change=_as_change(moved[0])) if moved else ""
-    mine, against = ([cause for cause in told if cause.bytes * more * sign > 0] for sign in (1, -1))
+    mine, against = ([cause for cause in found_causes if cause.bytes * more * sign > 0] for sign in (1, -1))
     named: list[Cause] = []
     for cause in mine[:_MOST_CAUSES]:
-        enough = sum(abs(each.bytes) for each in named) >= _TOLD * abs(more)
+        enough = sum(abs(each.bytes) for each in named) >= _ENOUGH * abs(more)
         if not enough and abs(cause.bytes) >= _WORTH * abs(more):
             named.append(cause)
     if not named:

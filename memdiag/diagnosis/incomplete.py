@@ -35,8 +35,8 @@ def lacking(facts: Facts, missing: str, alternatives: tuple[Cause, ...]) -> Judg
         "unallocated": facts.slack,
     }
     known = [phrase(f"cause.known.{name}", size=format_bytes(size)) for name, size in sizes.items() if size is not None]
-    told = phrase("cause.known", sizes=joined(known, ", ")) if known else ""
-    return Judgement("unknown", "low", alternatives, (joined([phrase("cause.missing", what=missing), told]),))
+    known_sizes = phrase("cause.known", sizes=joined(known, ", ")) if known else ""
+    return Judgement("unknown", "low", alternatives, (joined([phrase("cause.missing", what=missing), known_sizes]),))
 
 
 def incomplete(facts: Facts) -> Judgement | None:

@@ -40,7 +40,7 @@ def write(trace: Trace, path: Path, wanted: Wanted) -> list[Path]:
     gc.disable()
     try:
         content = as_pytorch_has_it(
-            trace, found, torch_version=trace.torch_version, told={"exported": {"from": trace.format}}
+            trace, found, torch_version=trace.torch_version, own_facts={"exported": {"from": trace.format}}
         )
         with whole_file(path) as file:
             pickle.dump(content, file, protocol=4)

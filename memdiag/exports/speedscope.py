@@ -69,10 +69,10 @@ class _SpeedscopeFrames:
             if frame < 0:
                 self.shared.append({"name": "(no call stack)"})
             else:
-                told = self._stacks.frames[frame]
-                entry: dict[str, Any] = {"name": plain(told.name, _LONGEST) or "(no name)"}
-                entry |= {"file": plain(told.filename, _LONGEST)} if told.filename else {}
-                entry |= {"line": told.line} if told.line > 0 else {}
+                source_frame = self._stacks.frames[frame]
+                entry: dict[str, Any] = {"name": plain(source_frame.name, _LONGEST) or "(no name)"}
+                entry |= {"file": plain(source_frame.filename, _LONGEST)} if source_frame.filename else {}
+                entry |= {"line": source_frame.line} if source_frame.line > 0 else {}
                 self.shared.append(entry)
         return self._number[frame]
 

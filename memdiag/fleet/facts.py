@@ -74,15 +74,15 @@ def _worst(trace: Trace, report: Report) -> tuple[DeviceTrace, DeviceReport] | N
     pairs = [(device, said[device.device]) for device in trace.devices if device.device in said]
 
     def order(pair: tuple[DeviceTrace, DeviceReport]) -> tuple[int, int, int]:
-        _, told = pair
+        _, device_facts = pair
         most = [
             peak or end or 0
             for peak, end in (
-                (told.peak.reserved_bytes, told.end.reserved_bytes),
-                (told.peak_allocated.allocated_bytes, told.end.allocated_bytes),
+                (device_facts.peak.reserved_bytes, device_facts.end.reserved_bytes),
+                (device_facts.peak_allocated.allocated_bytes, device_facts.end.allocated_bytes),
             )
         ]
-        return told.counts.get("num_ooms") or 0, most[0], most[1]
+        return device_facts.counts.get("num_ooms") or 0, most[0], most[1]
 
     return max(pairs, key=order, default=None)
 

@@ -160,12 +160,12 @@ class _Process:
         # BLAS would start one thread per processor in each process. Files that a killed process leaves are in the
         # folder.
         environment = {**dict.fromkeys(_THREADS, "1"), **os.environ, **dict.fromkeys(_FOLDERS, scratch)}
-        is_told = os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}
+        is_debugging = os.environ.get("MEMDIAG_DEBUG", "") not in {"", "0"}
         self._child = subprocess.Popen(  # noqa: S603 - Python itself
             [sys.executable, "-c", _BOOT, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=None if is_told else subprocess.DEVNULL,
+            stderr=None if is_debugging else subprocess.DEVNULL,
             env=environment,
             start_new_session=True,  # Ctrl-C is handled by the command, which ends its processes
         )

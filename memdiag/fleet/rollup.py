@@ -299,10 +299,10 @@ def _notes(
 def _quality(ranks: Mapping[int, Facts]) -> list[str]:
     """Returns the notes of traces (codes MD9xx), each code once: the number of ranks, and the first text."""
     of_code: dict[str, dict[int, str]] = {}
-    told = dict.fromkeys(_states(ranks), "MD906")  # no history: reported already
+    reported = dict.fromkeys(_states(ranks), "MD906")  # no history: reported already
     for rank, facts in ranks.items():
         for code, text in facts.get("notes", ()):
-            if told.get(rank) != code:
+            if reported.get(rank) != code:
                 own = of_code.setdefault(code, {})
                 own[rank] = joined([own[rank], text], "; ") if rank in own else text
     ordered = sorted(of_code.items())

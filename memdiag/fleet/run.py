@@ -18,7 +18,7 @@ from memdiag.redaction import is_on
 from memdiag.results.fleet import FleetReport, Tuned
 from memdiag.text import language, phrase
 
-Told = Callable[[int, int, int], None]  # arguments: files done, total, and unreadable ones among those done
+OnProgress = Callable[[int, int, int], None]  # arguments: files done, total, and unreadable ones among those done
 
 
 class FleetListener:
@@ -34,11 +34,11 @@ class FleetListener:
     def announce_compiling(self) -> None:
         """Called before the first file is read: the first run of an installation compiles memdiag's loops."""
 
-    def reading(self, num_files: int, *, is_kept: bool) -> AbstractContextManager[Told | None]:  # noqa: ARG002
+    def reading(self, num_files: int, *, is_kept: bool) -> AbstractContextManager[OnProgress | None]:  # noqa: ARG002
         """Called around the reading of all files; ``is_kept``: results are kept if it is interrupted."""
         return nullcontext()
 
-    def tuning(self) -> AbstractContextManager[tuple[Told | None, Callable[[int, int], None] | None]]:
+    def tuning(self) -> AbstractContextManager[tuple[OnProgress | None, Callable[[int, int], None] | None]]:
         """Called around the search for a setting: returns what hears of replays and of settings tried."""
         return nullcontext((None, None))
 
@@ -96,8 +96,8 @@ def diagnose(
     try:
         listener.announce_compiling()
         _compile_once(files, engine, store, of_tasks)
-        with listener.reading(len(files), is_kept=store is not None) as told:
-            results, num_kept = read_all(files, engine, store, told, **of_tasks)
+        with listener.reading(len(files), is_kept=store is not None) as on_progress:
+            results, num_kept = read_all(files, engine, store, on_progress, **of_tasks)
         with listener.busy(phrase("progress.merging")):
             from memdiag.fleet.rollup import roll_up
 
@@ -137,7 +137,7 @@ def read_all(
     files: Sequence[File],
     engine: FleetEngine,
     store: ResultStore | None = None,
-    told: Told | None = None,
+    on_progress: OnProgress | None = None,
     **options: object,
 ) -> tuple[list[Result], int]:
     """Returns the result of each file, and the number of results that were stored before.
@@ -146,7 +146,7 @@ def read_all(
         files: The files.
         engine: Engine that reads them.
         store: Storage for results, which are stored as they arrive, so that nothing is lost on Ctrl-C.
-        told: Called after each file.
+        on_progress: Called after each file.
         options: Task options; the default ``action`` is "diagnose".
     """
     tasks: list[Task] = [
@@ -161,8 +161,8 @@ def read_all(
     results: dict[int, Result] = dict(kept)
     left = [at for at in range(len(files)) if at not in kept]
     num_broken = 0
-    if told is not None:
-        told(len(results), len(files), 0)
+    if on_progress is not None:
+        on_progress(len(results), len(files), 0)
     if left:
         for number, result in engine.map([tasks[at] for at in left]):
             at = left[number]
@@ -170,8 +170,8 @@ def read_all(
             num_broken += "error" in result
             if store is not None:
                 store.put(files[at], tasks[at], result)
-            if told is not None:
-                told(len(results), len(files), num_broken)
+            if on_progress is not None:
+                on_progress(len(results), len(files), num_broken)
     return [results[at] for at in range(len(files))], len(kept)
 
 
@@ -194,7 +194,7 @@ def with_setting(
     files: Sequence[File],
     engine: FleetEngine,
     store: ResultStore | None = None,
-    told: Told | None = None,
+    on_progress: OnProgress | None = None,
     *,
     capacity: int | None = None,
     seconds: float = 60.0,
@@ -207,7 +207,7 @@ def with_setting(
         files: The files, as passed to ``read_all``.
         engine: Engine that replays the line on all ranks.
         store: Storage for results.
-        told: Called after each replay.
+        on_progress: Called after each replay.
         capacity: Bytes of the device, or None for the recorded value.
         seconds: Time limit for the search.
         searching: Called with the number of evaluated settings, and their total.
@@ -228,7 +228,7 @@ def with_setting(
         [ranks[rank] for rank in numbers],
         engine,
         store,
-        told,
+        on_progress,
         action="replay",
         conf=found.recommended.conf,
         capacity=capacity,

@@ -75,22 +75,22 @@ def checked(results: Iterable[tuple[int, Result]]) -> SettingsCheck:
     Args:
         results: Number of each rank, and its result of ``replayed``.
     """
-    told: dict[int, Mapping[str, Any]] = {}
+    facts_by_rank: dict[int, Mapping[str, Any]] = {}
     without = []
     for rank, result in results:
         if "facts" in result:
-            told[rank] = result["facts"]
+            facts_by_rank[rank] = result["facts"]
         else:
             without.append(rank)
-    highest = max(told, key=lambda rank: (told[rank]["after"]["peak_bytes"], -rank), default=None)
+    highest = max(facts_by_rank, key=lambda rank: (facts_by_rank[rank]["after"]["peak_bytes"], -rank), default=None)
     return SettingsCheck(
-        num_ranks=len(told),
-        failing_ranks_before=tuple(sorted(rank for rank, facts in told.items() if facts["before"]["fails"])),
-        failing_ranks_after=tuple(sorted(rank for rank, facts in told.items() if facts["after"]["fails"])),
-        peak_before_bytes=max((facts["before"]["peak_bytes"] for facts in told.values()), default=0),
-        peak_after_bytes=max((facts["after"]["peak_bytes"] for facts in told.values()), default=0),
+        num_ranks=len(facts_by_rank),
+        failing_ranks_before=tuple(sorted(rank for rank, facts in facts_by_rank.items() if facts["before"]["fails"])),
+        failing_ranks_after=tuple(sorted(rank for rank, facts in facts_by_rank.items() if facts["after"]["fails"])),
+        peak_before_bytes=max((facts["before"]["peak_bytes"] for facts in facts_by_rank.values()), default=0),
+        peak_after_bytes=max((facts["after"]["peak_bytes"] for facts in facts_by_rank.values()), default=0),
         peak_rank_after=highest,
-        worse_ranks=tuple(sorted(rank for rank, facts in told.items() if _is_worse(facts))),
+        worse_ranks=tuple(sorted(rank for rank, facts in facts_by_rank.items() if _is_worse(facts))),
         not_replayed_ranks=tuple(sorted(without)),
     )
 

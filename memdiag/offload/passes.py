@@ -25,12 +25,12 @@ class Passes:
     def of(cls, device: DeviceTrace) -> Passes:
         """Returns the passes of a device; events between two passes belong to the first."""
         phase = device.events.phase.astype(np.int64)
-        told = np.flatnonzero(np.isin(phase, (FORWARD, BACKWARD, OPTIMIZER)))
-        if not len(told):
+        in_phase = np.flatnonzero(np.isin(phase, (FORWARD, BACKWARD, OPTIMIZER)))
+        if not len(in_phase):
             nothing = np.empty(0, np.int64)
             return cls(nothing, nothing, nothing)
-        first = told[np.append(True, np.diff(phase[told]) != 0)]
-        last = told[np.append(np.diff(phase[told]) != 0, True)] + 1
+        first = in_phase[np.append(True, np.diff(phase[in_phase]) != 0)]
+        last = in_phase[np.append(np.diff(phase[in_phase]) != 0, True)] + 1
         return cls(phase[first], first, last)
 
     def at(self, event: Array) -> Array:

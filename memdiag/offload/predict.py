@@ -25,7 +25,7 @@ from memdiag.offload.howto import modules_of, smallest_of
 from memdiag.offload.modules import block_of_activation, module_of_activation
 from memdiag.offload.passes import Passes
 from memdiag.offload.plan import OffloadPlan
-from memdiag.offload.report import told
+from memdiag.offload.report import offloading_of
 from memdiag.offload.rewrite import rewrite
 from memdiag.offload.schedule import CPU, Moves, schedule
 from memdiag.offload.settings import OffloadSettings
@@ -77,7 +77,7 @@ def predict_offload(
     moved = replace(scenario, capacity_bytes=plan.budget)
     prediction, replay, simulated = predict(plan.subject, moved, with_min_capacity=with_min_capacity, with_rest=False)
     peak = subject.comparable_peak
-    words: Offloading = told(
+    words: Offloading = offloading_of(
         subject.trace,
         subject.device,
         plan,
@@ -87,7 +87,7 @@ def predict_offload(
         fits_with_host_bytes=_host_needed(plan, beginning, scenario, settings),
     )
     fits = prediction.fits if plan.fits else False
-    told_of = replace(
+    with_plan = replace(
         prediction,
         policy="offload",
         conf=scenario.conf,
@@ -98,7 +98,7 @@ def predict_offload(
         capacity_bytes=None if plan.budget is None else plan.budget + outside,
         min_capacity_bytes=None if prediction.min_capacity_bytes is None else prediction.min_capacity_bytes + outside,
     )
-    return plan.subject, (told_of, replay, simulated)
+    return plan.subject, (with_plan, replay, simulated)
 
 
 def _missing(plan: OffloadPlan, scenario: Scenario) -> int:

@@ -26,7 +26,7 @@ _MODULES = 8
 _OOM = ACTIONS.index("oom")
 
 
-def told(
+def offloading_of(
     trace: Trace,
     device: DeviceTrace,
     plan: OffloadPlan,

@@ -27,11 +27,11 @@ def write_pickle(path: str, content: Any) -> bool:
     """Writes ``content`` as a pickle; returns whether it succeeded."""
 
     def fill(file: Any) -> None:
-        told = _Told(file, path)
+        writer = _WithProgress(file, path)
         try:
-            pickle.dump(content, told, protocol=PROTOCOL)
+            pickle.dump(content, writer, protocol=PROTOCOL)
         finally:
-            told.end()
+            writer.end()
 
     return _write(path, fill)
 
@@ -66,7 +66,7 @@ def _write(path: str, fill: Any, *, has_ended: bool = False) -> bool:
     return True
 
 
-class _Told:
+class _WithProgress:
     """A file that shows its progress on a terminal if writing takes long; the line is removed at the end."""
 
     def __init__(self, file: Any, path: str) -> None:

@@ -19,10 +19,10 @@ def optimizers(device_type: str) -> list[dict[str, Any]]:
     """Returns class, parameter bytes on such devices, and state-determining settings of the existing optimizers."""
     base = import_module("torch.optim.optimizer").Optimizer
     found = [each for each in gc.get_objects() if issubclass(type(each), base)]
-    return [_told(optimizer, device_type) for optimizer in found[:_MOST]]
+    return [_facts_of(optimizer, device_type) for optimizer in found[:_MOST]]
 
 
-def _told(optimizer: Any, device_type: str) -> dict[str, Any]:
+def _facts_of(optimizer: Any, device_type: str) -> dict[str, Any]:
     groups = getattr(optimizer, "param_groups", None) or []
     tensors = [getattr(tensor, "_local_tensor", tensor) for group in groups for tensor in group["params"]]
     return {

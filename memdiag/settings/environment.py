@@ -90,10 +90,10 @@ def check_environment(
         if is_read:
             findings += _variable(variable, value, keys)
         elif variable.name in EXPLAINED_EVERYWHERE:
-            told = (Evidence(phrase("conf_environment.switch.why"), f"{variable.name}={value}", "", variable.name),)
+            reasons = (Evidence(phrase("conf_environment.switch.why"), f"{variable.name}={value}", "", variable.name),)
             fix = (Fix(phrase("conf_environment.switch.fix"), "env"),)
             title = phrase("conf_environment.switch", name=variable.name, backend=backend_words(scene.backend))
-            findings.append(Finding("MD658", title, "info", None, told, fix))
+            findings.append(Finding("MD658", title, "info", None, reasons, fix))
     return replace(report, findings=tuple(in_order(findings)), related=tuple(related))
 
 
@@ -171,9 +171,9 @@ def _variable(variable: Variable, value: str, settings: Mapping[str, bool]) -> I
         if not re.fullmatch(remark.pattern, value, re.DOTALL):
             continue
         if remark.beside is None or settings.get(remark.beside[0]) is remark.beside[1]:
-            told = (Evidence(remark.why, f"{variable.name}={value}"),)
+            reasons = (Evidence(remark.why, f"{variable.name}={value}"),)
             fixes = (Fix(remark.fix, "env", f"unset {variable.name}" if remark.is_unset else ""),)
-            yield Finding(remark.code, remark.title, remark.severity, None, told, fixes)
+            yield Finding(remark.code, remark.title, remark.severity, None, reasons, fixes)
 
 
 def check_builds(environ: Mapping[str, str], builds: Iterable[Mapping[str, Any]], platform: str) -> list[ConfReport]:

@@ -45,23 +45,23 @@ def guard(path: Path, what: str, hint: str) -> Iterator[None]:
     Raises:
         RefusedFile: The body failed because of the file's content or size, or because the file is missing.
     """
-    told = phrase(hint) if hint else ""
+    hint_text = phrase(hint) if hint else ""
     try:
         yield
     except RefusedFile:
         raise
     except UnicodeError:
-        raise RefusedFile(phrase("errors.not-utf8", path=str(path), what=phrase(what)), told) from None
+        raise RefusedFile(phrase("errors.not-utf8", path=str(path), what=phrase(what)), hint_text) from None
     except _DAMAGED as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise RefusedFile(
-            phrase("errors.not-format", path=str(path), what=phrase(what), value=str(said[:_LONGEST])), told
+            phrase("errors.not-format", path=str(path), what=phrase(what), value=str(said[:_LONGEST])), hint_text
         ) from None
     except RecursionError:
-        raise RefusedFile(phrase("errors.too-deep", path=str(path), what=phrase(what)), told) from None
+        raise RefusedFile(phrase("errors.too-deep", path=str(path), what=phrase(what)), hint_text) from None
     except MemoryError:
-        raise RefusedFile(phrase("errors.asks-memory", path=str(path)), told) from None
+        raise RefusedFile(phrase("errors.asks-memory", path=str(path)), hint_text) from None
     except OSError as error:
         raise RefusedFile(
-            phrase("errors.unreadable", path=str(path), value=str(error.strerror or error)), told
+            phrase("errors.unreadable", path=str(path), value=str(error.strerror or error)), hint_text
         ) from None

@@ -41,7 +41,9 @@ def annotate(trace: Trace, recorded: ProcessMarks | None = None) -> Trace:
     evidence = read_stacks(trace.stacks)
     seen = [seen_in(recorded, device) for device in trace.devices] if recorded is not None else []
     if recorded is not None:
-        trace = replace(trace, devices=tuple(_told(recorded, *pair) for pair in zip(trace.devices, seen, strict=True)))
+        trace = replace(
+            trace, devices=tuple(_with_recorded(recorded, *pair) for pair in zip(trace.devices, seen, strict=True))
+        )
     marks = [
         (recorded and phases_of(recorded, device)) or mark(device, evidence, lay_out(trace, device))
         for device in trace.devices
@@ -65,13 +67,13 @@ def annotate(trace: Trace, recorded: ProcessMarks | None = None) -> Trace:
     return with_labels(with_forward_lines(found))
 
 
-def _told(recorded: ProcessMarks, device: DeviceTrace, seen: tuple[Array, Array]) -> DeviceTrace:
+def _with_recorded(recorded: ProcessMarks, device: DeviceTrace, seen: tuple[Array, Array]) -> DeviceTrace:
     """Returns a device with the categories of the tensors that a recorder saw, and its samples placed."""
     category, _ = seen
-    told = device.tensors.category
+    inferred = device.tensors.category
     return replace(
         device,
-        tensors=device.tensors.replace(category=np.where(category > 0, category, told)),
+        tensors=device.tensors.replace(category=np.where(category > 0, category, inferred)),
         samples=device.samples.replace(at_event=sampled_at(recorded, device)),
     )
 

@@ -139,7 +139,7 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
         anomalies |= walked.anomalies
         small = np.array([*groups.columns()["small"], True], bool)  # the last entry is for "no group"
         if not layout.expandable:
-            whole = block == layout.round(columns["requested_bytes"])
+            whole = block == layout.round_size(columns["requested_bytes"])
             guessed = np.flatnonzero((lives.alloc_at < 0) & (known <= 0) & ~small[group_of] & whole)
         if raw.blocks is not None and raw.segments is not None:
             anomalies["final_state_differs"] = _differences(walked.state, columns["addr"], block, final, held)

@@ -153,7 +153,7 @@ def _new_heap(
 ) -> heap_state.Heap:
     """Returns the heap before the first event, with all sums 0."""
     place, num_places, num_tensors = lifecycles.place, len(lifecycles.place), len(lifecycles.tensor_place)
-    rounded = layout.round(columns["requested_bytes"])
+    rounded = layout.round_size(columns["requested_bytes"])
     sizes, size_start, _ = reference_sizes(references, len(small))
     edges = np.unique(np.concatenate((place, plan.bounds)))
     asking = np.unique(references.group)

@@ -48,7 +48,7 @@ class Layout:
     expandable: bool = False
     large_grain: int = MIN_BLOCK
 
-    def round(self, requests: Array) -> Array:
+    def round_size(self, requests: Array) -> Array:
         """Returns the rounded sizes (int64, bytes) of ``requests`` (int64, bytes)."""
         padded = np.asarray(requests, np.int64) + self.pad
         rounded = np.maximum(-(-padded // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)

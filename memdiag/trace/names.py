@@ -64,8 +64,8 @@ def name_tensors(
         return numbers[text]
 
     devices = []
-    for device, told in zip(trace.devices, seen, strict=True):
-        name = _names(device, told, recorded, places, number)
+    for device, names_seen in zip(trace.devices, seen, strict=True):
+        name = _names(device, names_seen, recorded, places, number)
         devices.append(replace(device, tensors=device.tensors.replace(name=name.astype(np.int32))))
     return tuple(strings), tuple(devices)
 

@@ -51,13 +51,13 @@ class EventPhases:
 def mark(device: DeviceTrace, evidence: StackEvidence, spans: NamedSpans) -> EventPhases:
     """Returns phase and step of every event of a device."""
     marker = _markers(device, evidence, spans)
-    told = bool(((marker >= 0) & (marker < SILENT)).any())
-    if told and bool((evidence.marker[device.events.stack] != SILENT).any()):
+    has_markers = bool(((marker >= 0) & (marker < SILENT)).any())
+    if has_markers and bool((evidence.marker[device.events.stack] != SILENT).any()):
         phase = _fill(device, marker)
     else:  # spans are the only evidence (no stacks, or only operator names): the phase between them is unknown
         phase = np.where((marker >= 0) & (marker < SILENT), marker, UNKNOWN).astype(np.int8)
     phase_basis = "none"
-    if told:
+    if has_markers:
         by_stack = bool(((marker < SILENT) & (evidence.marker[device.events.stack] == marker)).any())
         by_span = bool((spans.last > spans.first).any())
         phase_basis = "+".join(name for name, used in (("annotations", by_span), ("stacks", by_stack)) if used)

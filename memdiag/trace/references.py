@@ -46,7 +46,7 @@ def find_references(raw: RawDevice, layout: Layout, plan: RegionPlan, groups: Gr
             return no_references(n)
         at = requests[[int(np.argmax(raw.size[requests]))]]
     failed = action[at] == schema.OOM
-    size = np.where(failed, raw.size[at], layout.round(raw.size[at]))
+    size = np.where(failed, raw.size[at], layout.round_size(raw.size[at]))
 
     # The entries of a malloc directly precede its request: releases, then the new segment.
     other = np.flatnonzero(~np.isin(action, schema.SEGMENT_ACTIONS))

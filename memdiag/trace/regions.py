@@ -234,7 +234,7 @@ def _is_small(num_cells: int, events: _SegmentEvents, raw: RawDevice, layout: La
         ):
             inside = blocks[first[np.searchsorted(place, begin) : np.searchsorted(place, end)]]
             inside = inside[inside < at]
-            kinds[row] = layout.round(raw.size[inside[:1]])[0] <= SMALL_LIMIT if len(inside) else kind
+            kinds[row] = layout.round_size(raw.size[inside[:1]])[0] <= SMALL_LIMIT if len(inside) else kind
     small[unmaps] = kinds > 0
     return small
 

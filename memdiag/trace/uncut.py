@@ -40,13 +40,13 @@ def uncut_groups(
     if not (pool > 0).any():
         return found
     private = np.flatnonzero((group_of >= 0) & (pool[group_of] > 0))
-    rounded = layout.round(tensors["requested_bytes"][private])
+    rounded = layout.round_size(tensors["requested_bytes"][private])
     group, size, fine = group_of[private], known[private], groups["small"].astype(bool) | layout.expandable
-    told = size > 0
-    proofs = pool[group[told & _has_rest(size - rounded, rounded, fine[group], layout)]]
+    has_size = size > 0
+    proofs = pool[group[has_size & _has_rest(size - rounded, rounded, fine[group], layout)]]
     places = _regions_of(tensors["addr"][private], tensors["alloc_at"][private], regions)
     fills = (regions["expandable"][places] > 0) | (regions["size"][places] == size)
-    cut = set(pool[group[told & (places >= 0) & ~fills]].tolist())
+    cut = set(pool[group[has_size & (places >= 0) & ~fills]].tolist())
     uncut = set(proofs.tolist()) - cut
     if len(private) <= _MOST_TENSORS:
         for index in set(pool[group].tolist()) - cut - uncut:

@@ -47,6 +47,6 @@ def card_of(trace: Trace, device: DeviceTrace, ask: Ask) -> CardPlot:
 
 
 def part_of(moment: CardMoment, name: str) -> int | None:
-    """Returns the bytes of a part of the card at a moment, or None if it is not told apart."""
+    """Returns the bytes of a part of the card at a moment, or None if it is not known separately."""
     size: int | None = getattr(moment, f"{name}_bytes")
     return size

@@ -61,8 +61,8 @@ def map_of(trace: Trace, device: DeviceTrace, ask: Ask) -> MapPlot:
     held = device.usage_at(view.at)["reserved"]
     reserved = format_bytes(held if held >= 0 else int(topology.segments["size"].sum()))
     where = moment_name(device, view.at)
-    is_told = bool(device.tensors.lifetime.any())
-    notes = () if is_told else (phrase("plots.note.no-lifetimes"),)
+    has_lifetimes = bool(device.tensors.lifetime.any())
+    notes = () if has_lifetimes else (phrase("plots.note.no-lifetimes"),)
     frame = frame_of(trace, device, device.num_events + 1, notes)
     facts = (
         frame.facts[0],
@@ -79,7 +79,9 @@ def map_of(trace: Trace, device: DeviceTrace, ask: Ask) -> MapPlot:
         ),
         pieces={name: _rows(pieces[pieces[:, 3] == code]) for code, name in enumerate(kinds)},
         amounts=tuple(
-            (name, _name(name, is_told=is_told), int(amounts[code])) for code, name in enumerate(kinds) if amounts[code]
+            (name, _name(name, has_lifetimes=has_lifetimes), int(amounts[code]))
+            for code, name in enumerate(kinds)
+            if amounts[code]
         ),
     )
 
@@ -131,9 +133,9 @@ def _whole_pages(device: DeviceTrace, topology: Topology, free: FreeRanges, larg
     }
 
 
-def _name(kind: str, *, is_told: bool) -> str:
+def _name(kind: str, *, has_lifetimes: bool) -> str:
     if kind in LIFETIMES:
-        return lifetime_name(LIFETIMES.index(kind)) or phrase("plots.live.unknown" if is_told else "plots.live")
+        return lifetime_name(LIFETIMES.index(kind)) or phrase("plots.live.unknown" if has_lifetimes else "plots.live")
     if kind == PENDING:
         return phrase("plots.waiting")
     return phrase("plots.free", part=vocabulary.name("part", kind))

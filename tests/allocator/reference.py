@@ -128,8 +128,8 @@ class Reference(Freeing):
 
     def borrow(self, pool: Pool, stream: int, size: int) -> Block | None:
         """Returns a free block of a lending private pool; the allocator opens a scope of each to search it."""
-        lenders = self.lenders if pool.owner is None else []
-        for private in sorted(lenders, key=lambda private: private.number * 0.6180339887498949 % 1):
+        use_on_oom_pools = self.use_on_oom_pools if pool.owner is None else []
+        for private in sorted(use_on_oom_pools, key=lambda private: private.number * 0.6180339887498949 % 1):
             if not private.num_users or any(number == private.number for number, _ in self.scopes):
                 raise Undefined
             block = (

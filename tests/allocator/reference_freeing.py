@@ -34,7 +34,7 @@ class Freeing:
         self.default = Pool(True), Pool(False)
         self.private: dict[int, Private] = {}
         self.released: dict[int, Private] = {}
-        self.lenders: list[Private] = []
+        self.use_on_oom_pools: list[Private] = []
         self.scopes: list[tuple[int, int]] = []
         self.live: dict[int, Block] = {}
         self.halves: dict[int, Block] = {}  # between the two halves of a free, by tensor
@@ -174,7 +174,7 @@ class Freeing:
             raise Undefined
         if number not in self.private:
             self.private[number] = Private(number, kind)
-            self.lenders += [self.private[number]] if kind & 2 else []
+            self.use_on_oom_pools += [self.private[number]] if kind & 2 else []
         private = self.private[number]
         if not private.num_users:
             raise Undefined  # the pool was released but still has memory
@@ -193,7 +193,7 @@ class Freeing:
             self.released[number] = private
 
     def pool_release(self, number: int) -> None:
-        self.lenders = [private for private in self.lenders if private.number != number]
+        self.use_on_oom_pools = [private for private in self.use_on_oom_pools if private.number != number]
         self.unuse(number)
         if number in self.released:
             self.wait(self.released[number])

@@ -74,10 +74,10 @@ class RecordedCalls:
             (w.FREE_COMPLETED, done, own[1], ~at_once & (done >= 0) & (done < n)),
         ):
             which = np.flatnonzero(chosen)
-            event, told = at[which], is_own[which]
-            row, rank = np.where(told, event, event - 1), np.where(told, ITSELF, EARLIER)
+            event, is_event = at[which], is_own[which]
+            row, rank = np.where(is_event, event, event - 1), np.where(is_event, ITSELF, EARLIER)
             if late is not None and op == w.FREE_COMPLETED:
-                behind = np.where(told, late[event], -1)
+                behind = np.where(is_event, late[event], -1)
                 event, row = np.where(behind >= 0, behind, event), np.where(behind >= 0, behind, row)
                 rank = np.where(behind >= 0, LATER, rank)
             self.add(op, row=row, tensor=rows[which], place=event, rank=rank)

@@ -80,9 +80,9 @@ def continuation_of(trace: Trace, device: DeviceTrace, workload: Workload) -> Co
     if reach.failed_at < 0 or not len(failed) or reach.step < 0:
         return None
     call = int(failed[0])
-    return _like_earlier_step(device, workload, trace.layout.round(workload.size), call, reach.step) or _with_state(
-        trace, device, workload, call, reach.step
-    )
+    return _like_earlier_step(
+        device, workload, trace.layout.round_size(workload.size), call, reach.step
+    ) or _with_state(trace, device, workload, call, reach.step)
 
 
 # ------------------------------------------------------------------------------------------------------ an earlier step

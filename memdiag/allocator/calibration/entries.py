@@ -286,7 +286,7 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
     if layout.max_split is not None and known:  # larger blocks may have been refused for the request
         fitted &= references.largest_free[row] < layout.max_split
     failed = events.action[doubtful] == schema.OOM
-    rounded = np.where(failed, events.size[doubtful], layout.round(events.size[doubtful]))
+    rounded = np.where(failed, events.size[doubtful], layout.round_size(events.size[doubtful]))
     hidden = _hidden_bytes(device, layout)
     need = (
         _reserved_before(device, parts.begins[doubtful])
@@ -349,7 +349,7 @@ def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout
     events, reserved, n = device.events, device.usage.reserved, device.num_events
     at = np.flatnonzero(retried | (events.action == schema.OOM))
     failed = events.action[at] == schema.OOM
-    rounded = np.where(failed, events.size[at], layout.round(events.size[at]))
+    rounded = np.where(failed, events.size[at], layout.round_size(events.size[at]))
     begins = parts.begins[at]
     # Bytes left after everything was released, according to the oom entry.
     before = np.where(failed, reserved[at] if len(at) else 0, _reserved_before(device, begins))
@@ -358,7 +358,7 @@ def _failures(device: DeviceTrace, parts: _Parts, retried: Array, layout: Layout
     grown = np.flatnonzero((parts.request == np.arange(n)) & (parts.opens > 0) & (events.action == schema.ALLOC))
     sums = np.concatenate(([0], np.cumsum(opened)))
     held = reserved[grown] - (sums[grown] - sums[np.minimum(parts.begins[grown], grown)])
-    granted = int((held + allocation_sizes(layout.round(events.size[grown]), layout.large_segment)).max(initial=0))
+    granted = int((held + allocation_sizes(layout.round_size(events.size[grown]), layout.large_segment)).max(initial=0))
     hidden = _hidden_bytes(device, layout)
     return Failures(
         at=at,

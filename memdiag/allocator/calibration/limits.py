@@ -127,9 +127,9 @@ def _proved(device: DeviceTrace, failures: Failures) -> Limits:
 def _seen(failures: Failures, limit: int) -> int:
     """Returns an estimate of the device memory, given the limit of the process."""
     held = failures.before + failures.hidden + failures.device_free
-    told = held[failures.device_free >= 0]
+    totals = held[failures.device_free >= 0]
     return max(
-        int(told.max(initial=0)), round(limit / failures.shares.fraction) if failures.shares.fraction else 2 * limit
+        int(totals.max(initial=0)), round(limit / failures.shares.fraction) if failures.shares.fraction else 2 * limit
     )
 
 
@@ -153,9 +153,9 @@ def _own_limit(device: DeviceTrace, failures: Failures) -> tuple[int, tuple[int,
     low, high = failures.granted, int(below.min())
     if low >= high:
         return None
-    told = failures.before[failed] + failures.hidden[failed] + failures.device_free[failed]
-    told = told[failures.device_free[failed] >= 0]
-    likely = [int((shares.fraction or 0) * capacity) for capacity in sorted(set(told.tolist()), reverse=True)]
+    totals = failures.before[failed] + failures.hidden[failed] + failures.device_free[failed]
+    totals = totals[failures.device_free[failed] >= 0]
+    likely = [int((shares.fraction or 0) * capacity) for capacity in sorted(set(totals.tolist()), reverse=True)]
     return next((limit for limit in likely if low <= limit < high), low), (low, high)
 
 

@@ -31,7 +31,7 @@ def shared_calls(one: Workload, other: Workload, first_failed: int, layout: Layo
     a, b = rows_one[:count], rows_other[:count]
     frees_one, frees_other = one.op[a] != ALLOC, other.op[b] != ALLOC
     same = frees_one == frees_other
-    same_block = layout.round(one.size[a]) == layout.round(other.size[b])
+    same_block = layout.round_size(one.size[a]) == layout.round_size(other.size[b])
     same &= frees_one | (one.size[a] == other.size[b]) | ((one.tensor[a] >= first_failed) & same_block)
     same &= _births(one, a) == _births(other, b)
     same &= _handles(one, a) == _handles(other, b)

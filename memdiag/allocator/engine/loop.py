@@ -147,7 +147,7 @@ def _change_pool(state: State, nodes: Nodes, log: Array, code: int, index: int, 
             free_deferred_of_pool(state, nodes, log, pool)
         _unuse(nodes, pool)
     elif code == POOL_RELEASE:
-        if nodes[pool].use_on_oom and not state.lends_last:
+        if nodes[pool].use_on_oom and not state.use_on_oom_last:
             state.num_use_on_oom_pools -= 1
             nodes[pool].use_on_oom = 0
         _unuse(nodes, pool)

@@ -119,7 +119,7 @@ def try_mempool_fallback(state: State, nodes: Nodes, lane: int, size: int) -> in
         elif nodes[pool].is_open or nodes[pool].use_count == 0:
             state.is_broken = 1
             return NONE
-        if state.lends_expandable or not state.expandable:
+        if state.use_on_oom_expandable or not state.expandable:
             block = get_free_block(
                 state, nodes, lane_of(state, nodes[pool].index, nodes[lane].is_small, nodes[lane].stream), size
             )
@@ -138,7 +138,7 @@ def _alloc_after_miss(state: State, nodes: Nodes, log: Array, lane: int, size: i
     if state.gc and state.limit >= 0:
         garbage_collect_cached_blocks(state, nodes, log)
     block = alloc_block(state, nodes, log, lane, size, segment_size)
-    if block == NONE and state.num_use_on_oom_pools and not state.lends_last:
+    if block == NONE and state.num_use_on_oom_pools and not state.use_on_oom_last:
         block = try_mempool_fallback(state, nodes, lane, size)
         if state.is_broken:
             return NONE
@@ -151,7 +151,7 @@ def _alloc_after_miss(state: State, nodes: Nodes, log: Array, lane: int, size: i
             return NONE
         state.num_alloc_retries += 1
         block = alloc_block(state, nodes, log, lane, size, segment_size)
-    if block == NONE and state.num_use_on_oom_pools and state.lends_last:
+    if block == NONE and state.num_use_on_oom_pools and state.use_on_oom_last:
         block = try_mempool_fallback(state, nodes, lane, size)
     return block
 

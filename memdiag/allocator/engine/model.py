@@ -31,7 +31,7 @@ from memdiag.allocator.engine.memory import (
     new_record,
 )
 from memdiag.allocator.engine.start import load_start
-from memdiag.allocator.lenders import turns_of
+from memdiag.allocator.use_on_oom_pools import turns_of
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import BY_ADDRESS, BY_BIRTH, Rules
 from memdiag.allocator.workload import SET_FRACTION, SET_TOTAL, Workload
@@ -153,8 +153,8 @@ def new_state(workload: Workload, setup: Setup, given: Array) -> tuple[State, No
         state.reject_above = int((1.0 if conf.fraction is None else conf.fraction) * capacity)
     state.own_stream_counts, state.ties_by_birth = rules.own_stream_counts, rules.ties == BY_BIRTH
     state.scope_is_capture, state.collects_expandable = rules.scope_is_capture, rules.expandable_is_collected
-    state.capture_uses_count, state.lends_expandable = rules.capture_uses_count, rules.lends_expandable
-    state.lends_last, state.private_is_expandable = rules.lends_last, rules.private_is_expandable
+    state.capture_uses_count, state.use_on_oom_expandable = rules.capture_uses_count, rules.use_on_oom_expandable
+    state.use_on_oom_last, state.private_is_expandable = rules.use_on_oom_last, rules.private_is_expandable
     state.reuse_needs_capture = conf.is_reused_in_capture and rules.reuse_needs_capture
     state.scope_end_frees = conf.is_reused_in_capture and rules.scope_end_frees
     state.streams_finish = STREAMS_FINISH[workload.done]

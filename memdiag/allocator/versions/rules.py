@@ -43,9 +43,9 @@ class Rules:
         rounding_follows_segment: The default of max_non_split_rounding_mb is large_segment_size_mb; otherwise 20.
         private_is_expandable: Private pools use expandable segments if the setting is on; otherwise they always use
             ordinary segments.
-        lends_last: Private pools that lend to the default pool are tried after all else failed, even if they were
+        use_on_oom_last: Private pools that lend to the default pool are tried after all else failed, even if they were
             released; otherwise they are tried before any cached memory is released.
-        lends_expandable: Private pools also lend from expandable segments.
+        use_on_oom_expandable: Private pools also lend from expandable segments.
         own_stream_counts: A block recorded on the stream that allocated it waits for that stream.
     """
 
@@ -62,8 +62,8 @@ class Rules:
     one_division_is_exact: bool = False
     rounding_follows_segment: bool = True
     private_is_expandable: bool = True
-    lends_last: bool = False
-    lends_expandable: bool = False
+    use_on_oom_last: bool = False
+    use_on_oom_expandable: bool = False
     own_stream_counts: bool = False
 
 
@@ -76,17 +76,21 @@ _CUDA_2_0 = Rules(
     expandable_is_collected=True,
     one_division_is_exact=True,
     private_is_expandable=False,
-    lends_last=True,
-    lends_expandable=True,
+    use_on_oom_last=True,
+    use_on_oom_expandable=True,
 )
 _CUDA_2_4 = replace(_CUDA_2_0, one_division_is_exact=False, capture_uses_count=False)
 _CUDA_2_5 = replace(_CUDA_2_4, private_is_expandable=True)
 _CUDA_2_6 = replace(_CUDA_2_5, expandable_is_collected=False)
 _CUDA_2_9 = replace(_CUDA_2_6, reuse_needs_capture=True)
 _CUDA_2_10 = replace(
-    _CUDA_2_6, whole_fraction_is_limit=False, capacity_is_asked=False, outermost_scope=False, lends_expandable=False
+    _CUDA_2_6,
+    whole_fraction_is_limit=False,
+    capacity_is_asked=False,
+    outermost_scope=False,
+    use_on_oom_expandable=False,
 )
-_CUDA_2_11 = replace(_CUDA_2_10, lends_last=False)
+_CUDA_2_11 = replace(_CUDA_2_10, use_on_oom_last=False)
 _CUDA_2_12 = replace(_CUDA_2_11, ties=BY_BIRTH, scope_end_frees=True)
 _CUDA_2_13 = replace(_CUDA_2_12, ties=BY_SEGMENT, scope_is_capture=False)
 _NPU_2_1 = Rules(pad=npu.PAD, own_stream_counts=True)

@@ -27,15 +27,15 @@ def card_of(subject: Subject, confs: Iterable[str] = ()) -> CardReport:
     rooms = [] if limits.capacity_bytes is None else [limits.capacity_bytes - (outside or 0)]
     if limits.limit_bytes is not None:
         rooms.append(limits.limit_bytes)
-    told = told_of(subject.device)
+    card_memory = card_memory_of(subject.device)
     return CardReport(
         capacity,
         min(rooms, default=None),
         outside,
         limits.outside_basis,
-        told.outside_at_start_bytes,
-        told.outside_at_peak_bytes,
-        told.outside_at_end_bytes,
+        card_memory.outside_at_start_bytes,
+        card_memory.outside_at_peak_bytes,
+        card_memory.outside_at_end_bytes,
         card.fraction,
         tuple(_notes(subject, confs)),
     )
@@ -49,7 +49,7 @@ def room_on(subject: Subject, scenario: Scenario) -> int | None:
     return room if scenario.fraction is None else min(room, int(scenario.fraction * scenario.capacity_bytes))
 
 
-def told_of(device: DeviceTrace) -> CardReport:
+def card_memory_of(device: DeviceTrace) -> CardReport:
     """Returns the device memory as described in the file, without inferences."""
     card, capacity = device.card, device.capacity_bytes
     outside = card.outside_bytes

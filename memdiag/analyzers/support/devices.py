@@ -13,7 +13,7 @@ import numpy as np
 
 from memdiag.analyzers.churn import count_retries
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
-from memdiag.analyzers.support.cards import told_of
+from memdiag.analyzers.support.cards import card_memory_of
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.ledger import ledger_of
 from memdiag.analyzers.support.moments import fragmentation_at
@@ -51,7 +51,7 @@ def describe(view: DeviceView, context: Context) -> DeviceReport:
         timeline=_timeline(device),
         moment=moment_of(device, view.at, view.kind, fragmentation.lost_bytes),
         by_module=by_module(view, rows, context.top) if known else None,
-        card=replace(told_of(device), library_bytes=_library_bytes(view)),
+        card=replace(card_memory_of(device), library_bytes=_library_bytes(view)),
         card_timeline=ledger_of(device),
         by_label=by_text(view, device.tensors.label[rows], rows, context.top),
         by_compiled_region=by_text(view, _regions(device, rows), rows, context.top),

@@ -97,7 +97,7 @@ def padded(workload: Workload, asks: Array) -> Workload:
         asks: Events.
     """
     mine = (workload.op == ALLOC) & (workload.size > SMALL_LIMIT) & np.isin(workload.row, asks)
-    return replace(workload, size=np.where(mine, _EIGHTHS.round(workload.size), workload.size))
+    return replace(workload, size=np.where(mine, _EIGHTHS.round_size(workload.size), workload.size))
 
 
 def like_sizes(subject: Subject, view: DeviceView, question: Finding) -> Finding:

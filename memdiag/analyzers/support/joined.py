@@ -98,7 +98,7 @@ class _Joiner:
             return _alone(message, _why_not(message, candidates))
         failure, compared = match
         self.used.add(failure.key)
-        return self.told(message, failure, _agreement(failure, compared))
+        return self.with_failure(message, failure, _agreement(failure, compared))
 
     def _failed(self, device: int) -> list[Failure]:
         if device not in self.failed:
@@ -116,9 +116,9 @@ class _Joiner:
             if split is None:
                 return _alone(message, phrase("joined.alone.served.unknown", moment=moment))
             return _alone(message, phrase("joined.alone.served", moment=moment, cache=format_bytes(split.cache)))
-        return self.told(message, close[0], phrase("joined.approximate", moment=close[0].here.name))
+        return self.with_failure(message, close[0], phrase("joined.approximate", moment=close[0].here.name))
 
-    def told(self, message: Message, failure: Failure, note: str) -> Message:
+    def with_failure(self, message: Message, failure: Failure, note: str) -> Message:
         """Returns a message with cause, ledger and findings of a failure."""
         found = self._report(failure)
         special = found.findings if found else ()
@@ -134,7 +134,7 @@ class _Joiner:
                 Found(0, 0, message.dialect, message.framework, message.backend, dict(message.fields)), judgement
             )
         special = tuple(finding for finding in special if finding.code in _RELEVANT.get(judgement.verdict, _OUTSIDE))
-        special = _told_once(sorted(special, key=lambda finding: not _is_root(finding)))
+        special = _without_repeats(sorted(special, key=lambda finding: not _is_root(finding)))
         kept = _without_batch(kept, failure)
         kept = without_refuted(kept, found.what_if if found else ())
         kept, in_effect = _without_those_in_effect(kept, AllocatorSettings.of(self.trace))
@@ -162,7 +162,7 @@ def _is_root(finding: Finding) -> bool:
     return finding.code in _KEPT or (finding.code == "MD301" and finding.severity != "info")
 
 
-def _told_once(findings: list[Finding]) -> tuple[Finding, ...]:
+def _without_repeats(findings: list[Finding]) -> tuple[Finding, ...]:
     """Returns findings without general ones that a more specific one covers."""
     codes = {finding.code for finding in findings}
     # MD101 suggests recomputing activations, which does not help if a graph is retained by mistake (MD106)
@@ -271,7 +271,7 @@ def _from_failure(joiner: _Joiner, failure: Failure) -> Message:
         trace.path,
         program=NAMES[found.framework],
     )
-    return joiner.told(message, failure, "")
+    return joiner.with_failure(message, failure, "")
 
 
 def _moment(failure: Failure) -> str:

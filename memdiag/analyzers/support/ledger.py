@@ -27,10 +27,10 @@ def ledger_of(device: DeviceTrace, most: int = MOST_MOMENTS) -> tuple[CardMoment
 
 def _moment(device: DeviceTrace, row: int) -> CardMoment:
     said = {name: int(device.samples[name][row]) for name in schema.SAMPLES}
-    is_told_apart = said["own"] >= 0 and said["others"] >= 0
-    held = min(said["reserved"], said["own"] if is_told_apart else said["total"] - said["free"])
-    own = said["own"] - held if is_told_apart else None
-    others = said["others"] if is_told_apart else None
+    is_separate = said["own"] >= 0 and said["others"] >= 0
+    held = min(said["reserved"], said["own"] if is_separate else said["total"] - said["free"])
+    own = said["own"] - held if is_separate else None
+    others = said["others"] if is_separate else None
     return CardMoment(
         said["at_event"] if said["at_event"] >= 0 else None,
         said["time_us"],

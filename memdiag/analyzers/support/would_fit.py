@@ -37,7 +37,7 @@ def answers(trace: Trace, context: Context, requested: int) -> tuple[WouldFit, .
 def answer(here: DeviceMoment, requested: int) -> WouldFit:
     """Returns the answer for a tensor of ``requested`` bytes on one device."""
     device, settings = here.device, here.settings
-    request = int(settings.layout.round(np.array([requested]))[0])
+    request = int(settings.layout.round_size(np.array([requested]))[0])
     base = partial(WouldFit, device.device, requested, request, here.at if device.num_events else None)
     asked = {"bytes": format_bytes(requested), "when": when(here.view)}
     if not device.has_addresses:

@@ -61,7 +61,7 @@ _FRACTION = LazyFix("oom_ascend.room", "code", "torch_npu.npu.set_per_process_me
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     for block in blocks(text):
-        if block.is_hccl(text.text) or _is_told_of(text, block):
+        if block.is_hccl(text.text) or _is_reported(text, block):
             continue
         stage = block.stage(text.text)
         yield Found(
@@ -100,7 +100,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         )
 
 
-def _is_told_of(text: Squeezed, block: FailureLines) -> bool:
+def _is_reported(text: Squeezed, block: FailureLines) -> bool:
     """Returns whether a framework's own, more detailed message about the same failure is near these lines."""
     for match in _FRAMEWORK.finditer(text.text, max(block.start - _BESIDE, 0), block.end + _BESIDE):
         if not block.key or text.line_at(match.start()).key in {"", block.key}:

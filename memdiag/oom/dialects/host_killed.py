@@ -136,12 +136,12 @@ def find(text: Squeezed) -> Iterator[Found]:
     yield from _loaders(text)
     yield from _elastic(text)
     spans = [match.span() for head in (_ELASTIC, _FAILED) for match in head.finditer(text.text)]
-    told = {place for begin, stop in spans for place in range(begin // _NEAR - 1, stop // _NEAR + 2)}
+    already_reported = {place for begin, stop in spans for place in range(begin // _NEAR - 1, stop // _NEAR + 2)}
     end = -1
     for match in sorted(
         (found for head in _LAUNCHERS for found in head.finditer(text.text)), key=lambda found: found.start()
     ):
-        if match.start() < end or match.start() // _NEAR in told:  # torchrun's summary repeats it
+        if match.start() < end or match.start() // _NEAR in already_reported:  # torchrun's summary repeats it
             continue
         end = match.end()
         crashed = "crashed" in match[0] or "notebook" in match[0]
@@ -199,8 +199,11 @@ def _loaders(text: Squeezed) -> Iterator[Found]:
 def _elastic(text: Squeezed) -> Iterator[Found]:
     """Yields the failures in torchrun's summary: a block for each rank, after a line about the first."""
     summary = list(_ELASTIC.finditer(text.text))
-    told = {match["pid__int"] for match in summary}
-    for match in [*(failed for failed in _FAILED.finditer(text.text) if failed["pid__int"] not in told), *summary]:
+    already_reported = {match["pid__int"] for match in summary}
+    for match in [
+        *(failed for failed in _FAILED.finditer(text.text) if failed["pid__int"] not in already_reported),
+        *summary,
+    ]:
         if any(
             failed.start() < match.start() < failed.end()
             for failed in _FAILED.finditer(text.text, max(match.start() - 20, 0), match.end() + 60)

@@ -45,12 +45,12 @@ _COMFY = pattern(r"Got an OOM, unloading all loaded models")
 _MARKS = frozenset({"backend:cudaMallocAsync", "exception:OutOfMemoryError"})
 
 
-def _untold() -> Judgement:
+def _without_sizes() -> Judgement:
     return Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_cuda.why.first-line"),))
 
 
 _REACH = 500
-_TOLD = ("outofmemory", "allocationondevice")
+_FAILURE_WORDS = ("outofmemory", "allocationondevice")
 _AFTER = 4000  # a traceback, and ComfyUI's text about it
 
 
@@ -71,10 +71,10 @@ def find(text: Squeezed) -> Iterator[Found]:
             "pytorch",
             "cuda",
             take(match),
-            _untold(),
+            _without_sizes(),
             marks=_MARKS,
         )
     for match in _COMFY.finditer(text.text):
         before = text.text[max(match.start() - _AFTER, 0) : match.start()].lower()
-        if not any(words in before for words in _TOLD):
-            yield Found(match.start(), match.end(), "torch_cuda_mallocasync", "pytorch", "cuda", {}, _untold())
+        if not any(words in before for words in _FAILURE_WORDS):
+            yield Found(match.start(), match.end(), "torch_cuda_mallocasync", "pytorch", "cuda", {}, _without_sizes())

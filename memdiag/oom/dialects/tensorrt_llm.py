@@ -37,7 +37,7 @@ _RUNTIME = pattern(
     r" (?P<place>\( [\w./+-]{0,200} tensorrt_llm [\w./+-]{0,200} (?::\d{1,6})? \))?"
 )
 _IS_LLM = re.compile(r"tensorrt-llm|tensorrt_llm|trt-llm|tllm", re.IGNORECASE)
-_TOLD = re.compile(r"triedtoallocate", re.IGNORECASE)  # PyTorch's own message after it has the sizes
+_MESSAGE_OF_PYTORCH = re.compile(r"triedtoallocate", re.IGNORECASE)  # PyTorch's own message after it has the sizes
 _REACH = 600
 
 TOKENS = LazyFix("oom_tensorrt_llm.tokens", "flag", "--max_num_tokens 2048 --max_batch_size 16")
@@ -56,7 +56,7 @@ def is_llm(around: str) -> bool:
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     for match in _EXECUTOR.finditer(text.text):
-        if _TOLD.search(text.text, match.end(), match.end() + _REACH):
+        if _MESSAGE_OF_PYTORCH.search(text.text, match.end(), match.end() + _REACH):
             continue
         why = phrase("oom_tensorrt_llm.why.executor")
         judgement = Judgement("capacity", "medium", ("limit", "other_process"), (why,))

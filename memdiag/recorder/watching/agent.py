@@ -221,7 +221,7 @@ class Agent:
         try:
             self._stop_history(None)
             on_main(self._steps.remove, None)  # also waits for whatever was scheduled before
-        except Exception:  # noqa: BLE001, S110 - nobody is left who could be told
+        except Exception:  # noqa: BLE001, S110 - nobody is left to report it to
             pass
         try:
             self._say({"left": True})

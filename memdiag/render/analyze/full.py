@@ -214,13 +214,13 @@ def _findings(page: TerminalPage, findings: list[Finding], *, several: bool) -> 
         phrase("summary.findings"),
         phrase("summary.problems", count=len(serious)) if serious else phrase("summary.no-problem"),
     )
-    told: set[Fix] = set()
+    printed: set[Fix] = set()
     for finding in serious:
         _finding_head(page, finding, _title(finding, several=several))
         _evidence(page, finding.evidence, MAX_EVIDENCE if finding is not serious[0] else len(finding.evidence))
         for fix in finding.fixes:
-            _fix(page, fix, again=fix in told)
-            told.add(fix)
+            _fix(page, fix, again=fix in printed)
+            printed.add(fix)
         _saving(page, finding)
     rest = [f for f in findings if f.severity == "info"]
     if not rest:

@@ -101,7 +101,7 @@ def _traces(report: Comparison) -> Markup:
 def _split(report: Comparison) -> Markup:
     """Returns the parts of reserved memory of each trace, all to one scale."""
     names = tuple(vocabulary.STYLES["part"])
-    told = [
+    rows_of_sides = [
         (
             side,
             {
@@ -111,7 +111,7 @@ def _split(report: Comparison) -> Markup:
         )
         for side in report.sides
     ]
-    known = [(side, {name: size for name, size in parts.items() if size is not None}) for side, parts in told]
+    known = [(side, {name: size for name, size in parts.items() if size is not None}) for side, parts in rows_of_sides]
     whole = max((sum(parts.values()) for _, parts in known), default=0)
     if not whole:
         return Markup()
@@ -148,12 +148,12 @@ def _name(part: str) -> str:
 
 def _amounts(report: Comparison) -> Markup:
     heads = rows.heads(report)
-    told = [
+    rows_of_sides = [
         *rows.usage_rows(report),
         *((name, values) for name, values, _ in rows.split_rows(report)),
         *rows.count_rows(report),
     ]
-    return table(("", *heads), [(name, *values) for name, values in told], range(1, len(heads) + 1))
+    return table(("", *heads), [(name, *values) for name, values in rows_of_sides], range(1, len(heads) + 1))
 
 
 def _curves(report: Comparison, found: Curves) -> list[Markup]:
@@ -247,11 +247,11 @@ def _shared_end(report: Comparison) -> list[Markup]:
 
 
 def _findings(report: Comparison) -> list[Markup]:
-    told = [
+    rows_of_sides = [
         (tag("span", fate, class_=f"badge {_FATES[fate.key.rpartition('.')[2]]}"), tag("code", code), title)
         for fate, code, title in rows.finding_rows(report)
     ]
-    parts = [table(("", phrase("compare.head.code"), ""), told)] if told else []
+    parts = [table(("", phrase("compare.head.code"), ""), rows_of_sides)] if rows_of_sides else []
     if alike := rows.num_alike(report):
         parts.append(tag("p", phrase("compare.alike", count=alike), class_="under"))
     return parts

@@ -29,12 +29,14 @@ def render(report: Comparison, look: Look = PLAIN) -> str:
         ((side.letter, cell(side.path), escape(rows.side_words(side))) for side in report.sides),
     )
     heads = rows.heads(report)
-    told = [
+    table_rows = [
         *rows.usage_rows(report),
         *((name, values) for name, values, _ in rows.split_rows(report)),
         *rows.count_rows(report),
     ]
-    lines += table((rows.when(report), *heads), ([name, *values] for name, values in told), range(1, len(heads) + 1))
+    lines += table(
+        (rows.when(report), *heads), ([name, *values] for name, values in table_rows), range(1, len(heads) + 1)
+    )
     if not report.is_same:
         lines += _curves(report)
         if report.sites is not None:

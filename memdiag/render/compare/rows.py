@@ -171,16 +171,16 @@ def count_rows(report: Comparison) -> list[tuple[str, list[str]]]:
 def side_words(side: Side) -> str:
     """Returns a description of a trace in one line: backend, version, moment."""
     unknown = phrase("compare.value.unknown")
-    told = [
+    shown_facts = [
         phrase("compare.device", device=str(side.device)),
         side.facts.get("backend", unknown),
         f"torch {side.facts.get('torch', unknown)}",
     ]
     if side.facts.get("phantom device") == "yes":
-        told.append(phrase("compare.simulated"))
+        shown_facts.append(phrase("compare.simulated"))
     if side.num_steps:
-        told.append(phrase("compare.steps", count=side.num_steps))
-    return plain(phrase("compare.side.facts", facts=joined(told, ", "), moment=side.moment))
+        shown_facts.append(phrase("compare.steps", count=side.num_steps))
+    return plain(phrase("compare.side.facts", facts=joined(shown_facts, ", "), moment=side.moment))
 
 
 def difference_rows(report: Comparison, width: int) -> list[list[str]]:

@@ -45,11 +45,15 @@ def render(report: Comparison, look: Look = PLAIN) -> str:
 def _amounts(page: TerminalPage, report: Comparison) -> None:
     page.title(phrase("compare.title.amounts", when=rows.when(report)))
     split = rows.split_rows(report)
-    told = [*rows.usage_rows(report), *((f"  {name}", values) for name, values, _ in split), *rows.count_rows(report)]
+    table_rows = [
+        *rows.usage_rows(report),
+        *((f"  {name}", values) for name, values, _ in split),
+        *rows.count_rows(report),
+    ]
     heads = rows.heads(report)
     for shown in _columns(page, report):
         lines: list[Sequence[Cell]] = [["", *((heads[number], "bold") for number in shown)]]
-        lines += [[name, *(values[number] for number in shown)] for name, values in told]
+        lines += [[name, *(values[number] for number in shown)] for name, values in table_rows]
         page.grid("l" + "r" * len(shown), lines)
     if split:
         meanings = [phrase("simulate.means.part", name=name, means=meaning) for name, _, meaning in split]

@@ -216,16 +216,16 @@ def _findings(page: TerminalPage, report: FleetReport, top: int) -> None:
     if not serious:
         page.text(phrase("fleet.no_problem"), indent=2)
         return
-    told: set[str] = set()
+    printed: set[str] = set()
     for finding in serious[:top]:
-        _finding(page, finding, len(report.ranks), told)
+        _finding(page, finding, len(report.ranks), printed)
     rest = len(report.findings) - len(serious[:top])
     if rest:
         page.gap()
         page.text(phrase("fleet.more.findings", count=rest), "dim", indent=2)
 
 
-def _finding(page: TerminalPage, finding: Merged, num_ranks: int, told: set[str]) -> None:
+def _finding(page: TerminalPage, finding: Merged, num_ranks: int, printed: set[str]) -> None:
     page.gap()
     number = len(finding.ranks)
     page.grid(
@@ -253,11 +253,11 @@ def _finding(page: TerminalPage, finding: Merged, num_ranks: int, told: set[str]
     if finding.site:
         page.text(plain(finding.site, words.LONGEST), "dim", indent=9)
     for fix in finding.fixes[:1]:
-        if fix.title not in told:
+        if fix.title not in printed:
             page.grid("lw", [((phrase("fleet.fix"), "green"), plain(fix.title, words.LONGEST))], indent=9)
             if fix.change and "\n" not in fix.change:
                 page.paste(plain(fix.change), 14)
-        told.add(fix.title)
+        printed.add(fix.title)
 
 
 def _tuned(page: TerminalPage, tuned: Tuned) -> None:

@@ -126,17 +126,17 @@ def omitted(report: OomReport) -> str:
 
 def nothing(report: OomReport) -> list[str]:
     """Returns the sentences of a report without a message: the files read, and an introduction to examples."""
-    told: list[str] = []
+    notices: list[str] = []
     if report.trace:
-        told = [phrase("oom.nothing.trace", trace=plain(report.trace))]
+        notices = [phrase("oom.nothing.trace", trace=plain(report.trace))]
         if not report.num_bytes:
-            return told
+            return notices
     elif not report.num_bytes:
-        told = [phrase("oom.nothing.empty")]
+        notices = [phrase("oom.nothing.empty")]
     read = phrase(
         "oom.nothing.read", what=sources(report), lines=report.num_lines, bytes=format_bytes(report.num_bytes)
     )
-    return [read, *told, phrase("oom.nothing.like")]
+    return [read, *notices, phrase("oom.nothing.like")]
 
 
 def sources(report: OomReport) -> str:

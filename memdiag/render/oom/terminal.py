@@ -74,7 +74,7 @@ def _brief(look: Look, report: OomReport) -> TerminalPage:
 
 def _message(page: TerminalPage, report: OomReport, num_alternatives: int, num_reasons: int) -> None:
     message = report.messages[0]
-    told = _heading(page, report.messages)
+    num_printed = _heading(page, report.messages)
     remedies = actions.remedies(message)
     futile = actions.futile(message)
     if remedies:
@@ -85,7 +85,7 @@ def _message(page: TerminalPage, report: OomReport, num_alternatives: int, num_r
         page.text(phrase("oom.futile"), "bold")
         for line in futile:
             page.text(words.as_sentence(line), indent=2)
-    further = words.explanation(message)[told:]
+    further = words.explanation(message)[num_printed:]
     _reasons(page, further[:num_reasons])
     rows = account.short_rows(message)
     if rows:
@@ -171,7 +171,7 @@ def _next(page: TerminalPage, steps: Sequence[tuple[str, str]]) -> None:
 
 def _verbose(page: TerminalPage, report: OomReport) -> None:
     message = report.messages[0]
-    told = _heading(page, report.messages, with_doubts=True)
+    num_printed = _heading(page, report.messages, with_doubts=True)
     remedies = actions.remedies(message)
     if remedies:
         page.title(phrase("oom.first"))
@@ -184,7 +184,7 @@ def _verbose(page: TerminalPage, report: OomReport) -> None:
         page.title(phrase("oom.futile"))
         for line in futile:
             page.text(words.as_sentence(line), indent=2)
-    further = words.explanation(message)[told:]
+    further = words.explanation(message)[num_printed:]
     page.title(phrase("oom.why"))
     for reason in (*further, account.tried(message)):
         if reason:

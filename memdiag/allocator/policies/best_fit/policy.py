@@ -56,7 +56,7 @@ class BestFitPolicy:
         rules: Rules,  # noqa: ARG002 - it has no settings
     ) -> tuple[Array, Array]:
         """Returns requests rounded up to 512 bytes, and those rounded up to 2 MiB (int64, bytes)."""
-        rounded = Layout().round(sizes)
+        rounded = Layout().round_size(sizes)
         return rounded, -(-rounded // SEGMENT_GRAIN) * SEGMENT_GRAIN
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> None:

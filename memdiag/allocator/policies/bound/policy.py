@@ -44,7 +44,7 @@ class BoundPolicy:
         rules: Rules,  # noqa: ARG002 - the same with all settings
     ) -> tuple[Array, Array]:
         """Returns the rounded requests, each of which is a range too (int64, bytes)."""
-        rounded = Layout().round(sizes)
+        rounded = Layout().round_size(sizes)
         return rounded, rounded
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> None:

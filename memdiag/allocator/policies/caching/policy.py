@@ -10,11 +10,11 @@ from memdiag.allocator.engine.loop import run
 from memdiag.allocator.engine.memory import LOG_ALL, LOG_NOTHING, Nodes
 from memdiag.allocator.engine.model import Model, Setup
 from memdiag.allocator.engine.start import with_start_allocated
-from memdiag.allocator.lenders import Lenders, changes_of
 from memdiag.allocator.policies.caching.pools import pools_of
 from memdiag.allocator.policies.parameters import layout_of, parameters
 from memdiag.allocator.result import Replay
 from memdiag.allocator.scenario import Beginning, Scenario
+from memdiag.allocator.use_on_oom_pools import UseOnOomPools, changes_of
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
 from memdiag.allocator.workload import Workload
@@ -47,7 +47,7 @@ class CachingPolicy:
 
     def block_and_segment_sizes(self, sizes: Array, conf: Conf, rules: Rules) -> tuple[Array, Array]:
         """Returns ``round_size`` and ``get_allocation_size`` of requests of ``sizes`` bytes (int64)."""
-        rounded = Layout(pad=rules.pad, divisions=conf.divisions).round(sizes)
+        rounded = Layout(pad=rules.pad, divisions=conf.divisions).round_size(sizes)
         if rules.one_division_is_exact and 1 in conf.divisions:
             entry = np.clip(np.frexp(np.maximum(sizes, 1).astype(np.float64))[1] - 21, 0, len(conf.divisions) - 1)
             rounded = np.where((np.asarray(conf.divisions)[entry] == 1) & (sizes > MIN_BLOCK), sizes, rounded)
@@ -80,11 +80,11 @@ class CachingPolicy:
             first=len(workload.op) - num_calls,
             bases=prepared.bases,
         )
-        lenders = Lenders(workload.pools, _pools(model)) if len(workload.stand_in) > 1 else None
-        if lenders:
+        use_on_oom_pools = UseOnOomPools(workload.pools, _pools(model)) if len(workload.stand_in) > 1 else None
+        if use_on_oom_pools:
             for end in changes_of(workload):
                 model.run(run, until=end)
-                lenders.put_in_order(_pools(model))
+                use_on_oom_pools.put_in_order(_pools(model))
         model.run(run)
         return Replay.from_columns(scenario, model.columns())
 

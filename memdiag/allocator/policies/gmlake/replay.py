@@ -123,7 +123,7 @@ def replay_stitch(
 
 def rounded_sizes(sizes: Array) -> Array:
     """Returns the block sizes of requests (int64): multiples of 512 bytes if small, whole chunks if large."""
-    small = Layout().round(sizes)
+    small = Layout().round_size(sizes)
     return np.where(small <= SMALL_LIMIT, small, -(-small // CHUNK) * CHUNK)
 
 

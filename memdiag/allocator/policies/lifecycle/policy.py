@@ -65,7 +65,7 @@ class LifecyclePolicy:
         rules: Rules,  # noqa: ARG002 - the same with all settings
     ) -> tuple[Array, Array]:
         """Returns the sizes of blocks and of the segments of short-lived tensors (int64, bytes)."""
-        rounded = Layout().round(sizes)
+        rounded = Layout().round_size(sizes)
         return rounded, allocation_sizes(rounded)
 
     def prepare(self, trace: Trace, device: DeviceTrace, workload: Workload) -> HookMarks:

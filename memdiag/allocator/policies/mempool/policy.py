@@ -82,9 +82,9 @@ class MempoolPolicy:
         Raises:
             MemdiagError: A variable or scope is unknown, or the allocator refuses the settings.
         """
-        scopes, lends = self.options(scenario.conf, prepared)
+        scopes, use_on_oom = self.options(scenario.conf, prepared)
         conf = self.effective_conf(scenario.conf)
-        return replay_mempool(workload, scopes, self.base, scenario, conf=conf, lends=lends, log=log)
+        return replay_mempool(workload, scopes, self.base, scenario, conf=conf, use_on_oom=use_on_oom, log=log)
 
     def details(self, replay: Replay) -> tuple[Detail, ...]:
         """Returns the use of the pools; no details without a log."""

@@ -106,13 +106,13 @@ def _spans(marks: HookMarks) -> list[tuple[int, int, int]]:
     return spans
 
 
-def with_pools(workload: Workload, scopes: Scopes, *, lends: bool = False) -> tuple[Workload, Array]:
+def with_pools(workload: Workload, scopes: Scopes, *, use_on_oom: bool = False) -> tuple[Workload, Array]:
     """Returns a workload with requests in the scopes' pools, and the original call of each call (-1: a scope's edge).
 
     Args:
         workload: The recorded calls; requests of private pools stay in them.
         scopes: The scopes of ``workload``.
-        lends: Whether the default pool may use their free memory on OOM (``MemPool(use_on_oom=True)``).
+        use_on_oom: Whether the default pool may use their free memory on OOM (``MemPool(use_on_oom=True)``).
 
     Tensors from before the start go to the weights: they are assumed to come from the first two scopes.
     """
@@ -146,7 +146,7 @@ def with_pools(workload: Workload, scopes: Scopes, *, lends: bool = False) -> tu
         row=np.concatenate((row, workload.row))[order].astype(np.int64),
         pools=pools,
         start=start,
-        stand_in=workload.stand_in | (frozenset(range(first, first + len(NAMES))) if lends else frozenset()),
+        stand_in=workload.stand_in | (frozenset(range(first, first + len(NAMES))) if use_on_oom else frozenset()),
     )
     return changed, np.concatenate((edge, np.arange(count)))[order]
 
@@ -158,7 +158,7 @@ def replay_mempool(
     scenario: Scenario,
     *,
     conf: str = "",
-    lends: bool = False,
+    use_on_oom: bool = False,
     log: bool = False,
 ) -> MempoolReplay:
     """Replays a workload with the pools of ``scopes``.
@@ -169,10 +169,10 @@ def replay_mempool(
         base: The base allocator.
         scenario: Version and device, and the names in the result.
         conf: Settings of the allocator.
-        lends: As in ``with_pools``.
+        use_on_oom: As in ``with_pools``.
         log: Whether to keep the allocator's log.
     """
-    changed, was = with_pools(workload, scopes, lends=lends)
+    changed, was = with_pools(workload, scopes, use_on_oom=use_on_oom)
     found = base.serve(changed, Beginning(keep_start=False), replace(scenario, conf=conf), log=log)
     stays = was >= 0
     columns = {name: getattr(found, name)[stays] for name in RESULTS}

@@ -126,12 +126,12 @@ class Contents:
             _span(tensor.size(), tensor.stride()) if tensor.numel() else 0
         ) * tensor.element_size()
 
-    def begin(self, changed: list[Any], told: int) -> bool:
+    def begin(self, changed: list[Any], num_expected: int) -> bool:
         """Reports the start of an operator in this thread, until ``end``; returns whether it succeeded.
 
         Args:
             changed: Device tensors that it changes.
-            told: Number of elements it will find, or -1 if unknown.
+            num_expected: Number of elements it will find, or -1 if unknown.
         """
         spans = array("Q")
         try:
@@ -140,7 +140,7 @@ class Contents:
         except Exception:  # noqa: BLE001
             # a tensor without plain memory; then everything that seems to be written counts as written
             return False
-        self._begin(spans.buffer_info()[0], len(spans) // 2, told)
+        self._begin(spans.buffer_info()[0], len(spans) // 2, num_expected)
         return True
 
 

@@ -51,14 +51,14 @@ def tag(_name: str, *children: object, **attributes: object) -> Markup:
             visible.
         attributes: ``class_`` for a reserved word, ``stroke_width`` for ``stroke-width``; None omits one.
     """
-    told = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(plain(str(value)))}"'
         for key, value in attributes.items()
         if value is not None
     )
     if _name in _VOID and not children:
-        return Markup(f"<{_name}{told}/>")
-    return Markup(f"<{_name}{told}>{together(children)}</{_name}>")
+        return Markup(f"<{_name}{attribute_text}/>")
+    return Markup(f"<{_name}{attribute_text}>{together(children)}</{_name}>")
 
 
 def together(parts: Iterable[object]) -> Markup:

@@ -157,7 +157,7 @@ def test_what_a_pool_has_cached_is_not_given_back_unless_it_lends() -> None:
     opened = scopes((0, 1, LAYERS))
     failed = replayed(workload_of(calls), opened, capacity=64 * MIB)
     assert failed.ooms[-1] == 1
-    lent = replayed(workload_of(calls), opened, capacity=64 * MIB, lends=True)
+    lent = replayed(workload_of(calls), opened, capacity=64 * MIB, use_on_oom=True)
     assert lent.ooms[-1] == 0
     assert replay(workload_of(calls), "caching", capacity=64 * MIB).ooms[-1] == 0
 
@@ -216,10 +216,10 @@ def test_marks_of_the_hooks_tell_the_scopes() -> None:
 
 def test_variables_choose_scopes_and_pools_that_lend() -> None:
     _, opened = training()
-    chosen, lends = MEMPOOL.options("scopes=weights+optimizer,use_on_oom=1,max_split_size_mb:64", opened)
+    chosen, use_on_oom = MEMPOOL.options("scopes=weights+optimizer,use_on_oom=1,max_split_size_mb:64", opened)
     assert set(chosen.pool.tolist()) == {WEIGHTS, OPTIMIZER}
     assert chosen.bases["layers"] == "none"
-    assert lends
+    assert use_on_oom
     assert MEMPOOL.effective_conf("scopes=weights,max_split_size_mb:64") == "max_split_size_mb:64"
     for wrong in ("scopes=weight", "use_on_oom=yes", "pools=3", "modules=each"):
         with pytest.raises(MemdiagError):

@@ -80,7 +80,7 @@ class FlatHashSet:
             self.add(member)
 
 
-class Lenders:
+class UseOnOomPools:
     """The lending pools during a replay; ``rows`` are their nodes, by index."""
 
     def __init__(self, pools: tuple[tuple[int, int], ...], rows: Nodes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memdiag.allocator.lenders import FlatHashSet, hash_of
+from memdiag.allocator.use_on_oom_pools import FlatHashSet, hash_of
 
 
 def order(pools: list[int], gone: tuple[int, ...] = ()) -> list[int]:
