@@ -266,9 +266,9 @@ def _devices(texts: list[str]) -> tuple[str, ...]:
 
 def _variables(texts: list[str], expert_load: str | None) -> dict[str, str]:
     """Returns the variables to set for the command."""
-    from memdiag.phantom.experts import VARIABLE, read_expert_load
+    from memdiag.runs.order import assumed_values
 
-    found = {} if expert_load is None else {VARIABLE: read_expert_load(expert_load)}
+    found = assumed_values("", expert_load=expert_load)
     for text in texts:
         name, is_given, value = text.partition("=")
         if not is_given or not name.isidentifier():

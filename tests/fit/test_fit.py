@@ -13,7 +13,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from memdiag.cli.fit import _variables
 from memdiag.fit.recordings import Recorder, RunOrder
+from memdiag.phantom.experts import VARIABLE
+from memdiag.phantom.launch import COMPUTE
 from memdiag.sources import load
 from tests.phantom import npu_stand_in
 
@@ -181,6 +184,13 @@ def test_where_nothing_fits_the_closest_change_is_named(folder, report):  # noqa
     assert 58 * MIB <= short["missing_bytes"] <= 60 * MIB  # segments of 102 MiB, and whole pages
     (effect,) = short["effects"]
     assert (effect["name"], effect["lighter"], effect["saved_bytes"]) == ("mode", "less", 408 * MIB)
+
+
+def test_the_counts_of_an_assumed_load_of_experts_are_computed():
+    found = _variables(["MODE=fast"], "balanced")
+    assert found["MODE"] == "fast"
+    assert json.loads(found[VARIABLE])["load"] == "balanced"
+    assert int(found[COMPUTE]) > 0
 
 
 # Of 200 MiB, 100 stay in use, and 150 MiB need a new segment unless segments can be mapped anew.
