@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memdiag.cli.engine_option import Address, check_engine
 from memdiag.cli.options import AsHtml, AsMarkdown, ExpertLoad
 from memdiag.errors import BUDGET_HIT, DONE, MemdiagError
 from memdiag.text import phrase
@@ -160,6 +161,15 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="local|ray",
+            help="Workers that make the runs: processes of this machine, or a Ray cluster.",
+        ),
+    ] = "local",
+    address: Address = None,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="Directory for the runs; a later search reuses them."),
@@ -199,6 +209,7 @@ def fit(
     while words and AXIS.fullmatch(words[0]):
         axes.append(words.pop(0))
     devices = _devices(device or [])
+    check_engine(engine, address)
     if model is not None:
         if words:
             raise MemdiagError(phrase("fit.error.model-command"), phrase("fit.error.model-command.hint"))
@@ -228,6 +239,8 @@ def fit(
         jobs,
         output,
         tune_seconds,
+        engine,
+        address,
     )
     with shown(quiet=quiet) as on_progress:
         report = search(order, OnTerminal(), on_progress)

@@ -1,4 +1,4 @@
-"""The progress of ``memdiag fit``: a line for each run, and on a terminal how many are left."""
+"""The progress of ``memdiag fit``: a line for each run, and on a terminal a bar with the time left."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from memdiag.cli.progress import ProgressLine
+from memdiag.cli.progress import ProgressLine, bar
 from memdiag.cli.talk import say, wipe_line
 from memdiag.text import phrase
 
@@ -23,7 +23,16 @@ def shown(*, quiet: bool) -> Iterator[Callable[[FitProgress], None]]:
             if not quiet:
                 wipe_line()
                 say(f"memdiag: {now.text}")
-            line(phrase("fit.progress", done=now.num_done, left=now.num_left, time=_duration(now.seconds_left)))
+            share = now.num_done / max(now.num_done + now.num_left, 1)
+            line(
+                phrase(
+                    "fit.progress",
+                    bar=bar(share),
+                    done=now.num_done,
+                    left=now.num_left,
+                    time=_duration(now.seconds_left),
+                )
+            )
 
         yield show
 

@@ -10,6 +10,7 @@ import typer
 
 from memdiag.cli.at_option import At, read_moment
 from memdiag.cli.budgets import end_if_hit, over, read_budgets
+from memdiag.cli.engine_option import Address, check_engine
 from memdiag.cli.options import AsHtml, AsMarkdown, Top
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
@@ -86,15 +87,7 @@ def fleet(
             help="Workers that read the traces: processes of this machine, or a Ray cluster.",
         ),
     ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address",
-            metavar="HOST:PORT",
-            help="Address of the Ray cluster (requires --engine ray).",
-            show_default=False,
-        ),
-    ] = None,
+    address: Address = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -147,13 +140,7 @@ def fleet(
     size = parse_bytes(capacity) if capacity is not None else None
     if size is not None and size <= 0:
         raise MemdiagError(phrase("errors.capacity", capacity=str(capacity)), phrase("errors.capacity.hint"))
-    if engine not in FLEET_ENGINES:
-        raise MemdiagError(
-            phrase("errors.engine", engine=str(engine), value=" nor ".join(FLEET_ENGINES)),
-            phrase("errors.engine.hint"),
-        )
-    if address is not None and engine != "ray":
-        raise MemdiagError(phrase("errors.address"), phrase("errors.address.hint"))
+    check_engine(engine, address)
     if heatmap is not None and heatmap.suffix.lower() not in _PICTURES:
         raise MemdiagError(
             phrase("errors.heatmap", heatmap=str(heatmap)),

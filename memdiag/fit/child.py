@@ -6,9 +6,14 @@ go on at the same time, each with a separate output.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
+import signal
 import sys
 from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main(order_file: str) -> int:
@@ -34,5 +39,12 @@ def main(order_file: str) -> int:
         return error.exit_code
 
 
+def end_with_parent() -> None:
+    """Asks Linux to end this process when its parent ends, such as a worker of a cluster that is shut down."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 if __name__ == "__main__":
+    end_with_parent()
     sys.exit(main(sys.argv[1]))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 FOLDER = "memdiag-fit"
 TUNE_SECONDS = 60.0
+LOCAL = "local"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class FitOrder:
         folder: Folder for the runs.
         tune_seconds: Time limit for finding allocator settings where a run fails or has little headroom; 0: none are
             looked for.
+        engine: Where the runs are made: "local", or the name of an engine of ``memdiag fleet``.
+        address: Address of the engine's cluster.
     """
 
     command: tuple[str, ...]
@@ -45,6 +48,8 @@ class FitOrder:
     jobs: int | None = None
     folder: Path = Path(FOLDER)
     tune_seconds: float = TUNE_SECONDS
+    engine: str = LOCAL
+    address: str | None = None
 
 
 @dataclass(frozen=True)

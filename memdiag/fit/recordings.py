@@ -2,6 +2,7 @@
 
 A run is kept under a hash of all that it depends on: the words of the command, its variables, the device, the rank, the
 program's files, and the installed packages. The same run is never made twice, and an interrupted search continues.
+Runs are processes of this machine, or tasks of a fleet's engine on the nodes of a cluster.
 """
 
 from __future__ import annotations
@@ -19,16 +20,25 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from memdiag.errors import MemdiagError
 from memdiag.fit.code_files import code_hash, named_files
+from memdiag.fleet.work import KILLED
 from memdiag.output_file import write_whole
 from memdiag.version import __version__
 
+if TYPE_CHECKING:
+    from memdiag.fleet.engines import FleetEngine
+
+CHILD = "memdiag.fit.child"
 ORDER, RUN, OUTPUT, TRACES = "order.json", "run.json", "output.txt", "traces"
 # Variables that change a program's allocations; others are assumed not to.
 _VARIABLES = ("PYTORCH_", "TORCH", "NCCL", "HCCL", "CUDA_", "ASCEND", "MEMDIAG_PHANTOM", "CUBLAS", "CUDNN", "OMP_")
+# Variables with which a node of a cluster finds the same programs and libraries.
+_PLACES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "MEMDIAG")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)(?::|$)")
+_KILLED = 137  # exit status for a process that was killed
 _BY_SIGNAL = 128  # exit statuses from here on mean that a signal ended the program
 _MEMORY_SHARE = 0.8  # of the host's available memory
 
@@ -94,24 +104,29 @@ class Recorder:
     Attributes:
         folder: Folder of the search.
         jobs: Runs at a time, or None for as many as processors and memory allow.
+        engine: Engine of a fleet that makes the runs, or None for processes of this machine.
         seconds: Durations of the runs that were made.
     """
 
     folder: Path
     jobs: int | None = None
+    engine: FleetEngine | None = None
     seconds: list[float] = field(default_factory=list)
     _processes: set[subprocess.Popen[bytes]] = field(default_factory=set)
     _host_bytes: int = 0
     _code: dict[tuple[str, tuple[Path, ...]], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=max(self.jobs or os.cpu_count() or 1, 1))
+        most = os.cpu_count() if self.engine is None else self.engine.workers
+        self._pool = ThreadPoolExecutor(max_workers=max(self.jobs or most or 1, 1))
 
     @property
     def num_at_a_time(self) -> int:
-        """Runs to have at a time: one until the memory that a run needs on the host is known."""
+        """Runs to have at a time: on this machine, one until the memory that a run needs on the host is known."""
         if self.jobs is not None:
             return self.jobs
+        if self.engine is not None:
+            return self.engine.workers
         if not self._host_bytes:
             return 1
         return max(min(os.cpu_count() or 1, int(_MEMORY_SHARE * available_bytes() / self._host_bytes)), 1)
@@ -135,11 +150,11 @@ class Recorder:
             "device": order.device,
             "rank": order.rank,
             "world": order.world,
-            "folder": str(folder / TRACES),
+            "folder": str(folder.resolve() / TRACES),
         }
         (folder / ORDER).write_text(json.dumps(told, indent=1), encoding="utf-8")
         began = time.monotonic()
-        status, host_bytes = self._run(folder)
+        status, host_bytes = self._run(folder) if self.engine is None else self._run_on(self.engine, folder)
         seconds = time.monotonic() - began
         facts = {"status": status, "seconds": round(seconds, 3), "host_bytes": host_bytes}
         if 0 <= status < _BY_SIGNAL:  # a run that a signal ended is made again: by Ctrl-C, or for lack of host memory
@@ -152,7 +167,7 @@ class Recorder:
         """Runs the recording process; returns its exit status and the peak of its host memory."""
         with (folder / OUTPUT).open("wb") as output:
             process = subprocess.Popen(  # noqa: S603 - this Python, with a file of ours
-                [sys.executable, "-m", "memdiag.fit.child", str(folder / ORDER)],
+                [sys.executable, "-m", CHILD, str(folder / ORDER)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -165,9 +180,29 @@ class Recorder:
         process.returncode = os.waitstatus_to_exitcode(status)
         return process.returncode, used.ru_maxrss * 1024
 
+    def _run_on(self, engine: FleetEngine, folder: Path) -> tuple[int, int]:
+        """Runs the recording process on a node; returns its exit status and the peak of its host memory."""
+        task = {
+            "url": str(folder.resolve() / ORDER),
+            "name": folder.name,
+            "action": "run",
+            "module": CHILD,
+            "folder": str(Path.cwd()),
+            "output": str(folder.resolve() / OUTPUT),
+            "variables": {name: os.environ[name] for name in os.environ if name.startswith(_VARIABLES + _PLACES)},
+        }
+        result = dict(engine.map([task])).get(0, {"error": KILLED})  # an engine that is closed returns no result
+        if result.get("error") == KILLED:
+            return _KILLED, 0
+        if "error" in result:
+            raise MemdiagError(result["error"]["message"], result["error"]["hint"])
+        return int(result["facts"]["status"]), int(result["facts"]["host_bytes"])
+
     def stop(self) -> None:
-        """Ends all runs. Their folders have no result, so a later search makes them again."""
+        """Ends all runs, and closes the engine. Their folders have no result, so a later search makes them again."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self.engine is not None:
+            self.engine.close()
         for process in list(self._processes):
             process.terminate()
         self._pool.shutdown(wait=True)

@@ -8,9 +8,10 @@ from memdiag.fit.answer import report_of
 from memdiag.fit.command import check_placeholders
 from memdiag.fit.grid import make_grid, read_axes
 from memdiag.fit.kinds import kinds_of
-from memdiag.fit.order import FitOrder, FitProgress
+from memdiag.fit.order import LOCAL, FitOrder, FitProgress
 from memdiag.fit.recordings import Recorder
 from memdiag.fit.worker import Worker
+from memdiag.fleet.engines import FLEET_ENGINES
 from memdiag.results.fit import FitReport
 from memdiag.runs.listener import SILENT, Listener
 
@@ -35,9 +36,10 @@ def fit(
     check_placeholders(order.command, order.variables, grid.axes)
     kinds = kinds_of(order.devices)
     order.folder.mkdir(parents=True, exist_ok=True)
-    recorder = Recorder(order.folder, order.jobs)
-    searches = [Worker(order, grid, kind, recorder, listener, on_progress) for kind in kinds]
+    engine = None if order.engine == LOCAL else FLEET_ENGINES[order.engine](order.jobs, order.address)
+    recorder = Recorder(order.folder, order.jobs, engine)
     try:
+        searches = [Worker(order, grid, kind, recorder, listener, on_progress) for kind in kinds]
         for worker in searches:
             worker.work()
     finally:

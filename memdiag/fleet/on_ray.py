@@ -3,17 +3,17 @@
 Nodes need memdiag, and the files under the same paths.
 
 A task whose process dies is tried once more, last of all, as in the local engine. A worker is replaced after some
-files. Only as many tasks are submitted as keep the cluster busy, so that the command's own memory does not grow with
-the number of files. A worker is replaced after some files, and only as many tasks are submitted as keep the cluster
+files, and only as many tasks are submitted as keep the cluster
 busy, so that the command's own memory does not grow with the number of files.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from memdiag.fleet.local import FILES_A_PROCESS, processors
 from memdiag.fleet.work import KILLED, Result, Task, work
 from memdiag.text import phrase
 
+_PAUSE = 0.2  # seconds between checks whether the engine was closed
 _AHEAD = 2  # tasks submitted for each processor of the cluster
 
 
@@ -42,6 +43,8 @@ class OnRay:
         except ImportError:
             raise MemdiagError(phrase("errors.ray"), "pip install 'memdiag[fleet]'") from None
         self._ray: Any = ray
+        self._num_waiting, self._is_closed = 0, False
+        self._state = threading.Condition()
         self._is_own = not ray.is_initialized()
         self._quiet = ExitStack()
         # Ray prints on stdout when a worker dies. stdout is for data, and the file that caused it is reported anyway.
@@ -77,8 +80,11 @@ class OnRay:
             ) from None
 
     def map(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
-        """Yields number and result of each task as it completes."""
-        ray, errors = self._ray, self._ray.exceptions
+        """Yields number and result of each task as it completes. Several threads may call it.
+
+        After ``close``, it ends the tasks that are running, and yields no more.
+        """
+        ray = self._ray
         # Ray itself would retry endlessly if a node runs out of memory.
         remote = ray.remote(num_cpus=1, max_retries=0, max_calls=FILES_A_PROCESS)(work)
         waiting = deque(range(len(tasks)))
@@ -86,31 +92,52 @@ class OnRay:
         running: dict[Any, int] = {}
         try:
             while waiting or running:
-                while waiting and len(running) < _AHEAD * self.workers:
-                    number = waiting.popleft()
-                    running[remote.remote(tasks[number])] = number
-                ready, _ = ray.wait(list(running), num_returns=1)
-                for reference in ready:
-                    number = running.pop(reference)
-                    try:
-                        yield number, ray.get(reference)
-                    except (
-                        errors.WorkerCrashedError,
-                        errors.OutOfMemoryError,
-                        errors.NodeDiedError,
-                        errors.LocalRayletDiedError,
-                    ):
-                        if number in again:
-                            yield number, {"error": KILLED}
-                        else:
-                            again.add(number)
-                            waiting.append(number)
+                with self._in_use() as is_open:
+                    if not is_open:
+                        return
+                    while waiting and len(running) < _AHEAD * self.workers:
+                        number = waiting.popleft()
+                        running[remote.remote(tasks[number])] = number
+                    ready, _ = ray.wait(list(running), num_returns=1, timeout=_PAUSE)
+                    done = [(running.pop(reference), self._result(reference)) for reference in ready]
+                for number, result in done:
+                    if result is not None or number in again:
+                        yield number, result or {"error": KILLED}
+                    else:
+                        again.add(number)
+                        waiting.append(number)
         finally:
-            for reference in running:
-                ray.cancel(reference, force=True)
+            if not (self._is_own and self._is_closed):  # otherwise the cluster has ended them
+                for reference in running:
+                    ray.cancel(reference, force=True)
+
+    def _result(self, reference: Any) -> Result | None:
+        """Returns the result of a task that has ended, or None if its process died."""
+        errors = self._ray.exceptions
+        died = (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError, errors.LocalRayletDiedError)
+        try:
+            result: Result = self._ray.get(reference)
+        except died:
+            return None
+        return result
+
+    @contextmanager
+    def _in_use(self) -> Iterator[bool]:
+        """Yields whether the engine is open; ``close`` waits until the block ends. Used later, Ray would start anew."""
+        with self._state:
+            self._num_waiting += 1
+        try:
+            yield not self._is_closed
+        finally:
+            with self._state:
+                self._num_waiting -= 1
+                self._state.notify_all()
 
     def close(self) -> None:
-        """Leaves the cluster; a temporary one is shut down."""
+        """Leaves the cluster, which ends the tasks that are running; a temporary cluster is shut down."""
+        with self._state:
+            self._is_closed = True
+            self._state.wait_for(lambda: not self._num_waiting)
         if self._is_own:
             self._ray.shutdown()
         self._quiet.close()

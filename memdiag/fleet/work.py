@@ -28,7 +28,8 @@ def work(task: Task) -> Result:
     Args:
         task: ``url`` (an absolute path or an address), ``name`` (its name in reports), ``redact`` (whether to redact
             traces, wherever this runs), ``lang`` (the language of texts), and ``action``: "diagnose", with an optional
-            moment ``at``, or "replay" with ``conf`` and ``capacity``.
+            moment ``at``, "replay" with ``conf`` and ``capacity``, or "run" with the members that ``running.ran``
+            takes.
 
     Returns:
         ``{"facts": …}``, or ``{"error": {"message", "hint"}}``.
@@ -67,6 +68,10 @@ def broken(message: str, hint: str) -> Result:
 
 
 def _do(task: Task, path: str, name: str) -> dict[str, Any]:
+    if task["action"] == "run":
+        from memdiag.fleet.running import ran
+
+        return dict(ran(task, path))
     from dataclasses import replace
 
     from memdiag.sources import load
