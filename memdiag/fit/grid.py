@@ -44,6 +44,8 @@ SHRINKING = frozenset(
 )
 # Placeholders with these names are the number of pipeline stages.
 STAGES = frozenset({"pp", "pp_size", "pipeline", "pipeline_parallel", "pipeline_parallel_size", "stages", "num_stages"})
+# Placeholders with these names are the number of ranks among which experts are divided.
+EXPERTS = frozenset({"ep", "ep_size", "expert_parallel", "expert_parallel_size", "expert_model_parallel_size"})
 AXIS = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
 WORLD = "world"
 Cell = tuple[int, ...]  # a configuration: an index into the values of each axis

@@ -16,6 +16,7 @@ from memdiag.fit.order import FitOrder, FitProgress
 from memdiag.fit.ranks import NEARLY_HEAVIEST, probing_ranks
 from memdiag.fit.recordings import TRACES, Recorded, Recorder, RunOrder
 from memdiag.fit.search import FitSearch, RunOutcome
+from memdiag.phantom.experts import assumed_counts
 from memdiag.runs.listener import Listener
 from memdiag.text import phrase
 from memdiag.units import format_bytes
@@ -116,7 +117,7 @@ class Worker:
         if world is None:
             return (None,)
         return self._heavy.get(self.search.line_of(cell)) or probing_ranks(
-            world, self.grid.values(cell), self.order.ranks
+            world, self.grid.values(cell), self.order.ranks, assumed_counts(self.order.variables)
         )
 
     def world_of(self, cell: Cell) -> int | None:

@@ -53,6 +53,12 @@ def assumed_load(environment: Mapping[str, str]) -> str:
     return str(json.loads(said)["load"]) if said else ""
 
 
+def assumed_counts(environment: Mapping[str, str]) -> list[float]:
+    """Returns the relative load of each expert that an environment gives, or [] if it gives none."""
+    said = environment.get(VARIABLE)
+    return list(json.loads(said)["counts"] or ()) if said else []
+
+
 def _fraction(value: str, text: str) -> float:
     try:
         found = float(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from memdiag.errors import MemdiagError
@@ -10,6 +12,7 @@ from memdiag.fit.expressions import Expression
 from memdiag.fit.grid import make_grid, read_axes
 from memdiag.fit.kinds import kinds_of
 from memdiag.fit.ranks import probing_ranks, read_ranks
+from memdiag.phantom.experts import VARIABLE, assumed_counts
 
 
 def test_values_are_lists_ranges_and_words():
@@ -143,6 +146,17 @@ def test_a_launcher_that_cannot_be_left_out_is_an_error(command):
     with pytest.raises(MemdiagError) as caught:
         single_process(command.split())
     assert caught.value.hint
+
+
+def test_probing_ranks_have_the_most_loaded_experts():
+    loads = (1, 1, 1, 1, 6, 1, 1, 1)  # of four ranks with two experts each, the third has most
+    assert probing_ranks(8, {"pp": "1", "ep": "4"}, None, loads) == (0, 2, 7)
+    assert probing_ranks(16, {"pp": "1", "ep": "4", "tp": "2"}, None, loads) == (0, 2, 4, 15)
+    assert probing_ranks(16, {"pp": "2", "ep": "4"}, None, loads) == (0, 2, 8, 10, 15)
+    assert probing_ranks(8, {"pp": "1", "ep": "3"}, None, loads) == (0, 7)
+    assert probing_ranks(8, {"pp": "1", "ep": "4"}) == (0, 7)
+    assert assumed_counts({VARIABLE: json.dumps({"counts": [1.0, 3.0]})}) == [1.0, 3.0]
+    assert assumed_counts({VARIABLE: json.dumps({"counts": None})}) == assumed_counts({}) == []
 
 
 def test_probing_ranks_are_in_the_first_the_second_and_the_last_stage():
