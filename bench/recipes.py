@@ -2,8 +2,8 @@
 
     python bench/recipes.py --python PYTHON --work FOLDER
 
-PYTHON has a CUDA build of torch, transformers, peft and diffusers. The configurations are the numbers of the models'
-own config.json. FOLDER keeps the runs, so that an interrupted bench continues.
+PYTHON has a CUDA build of torch, transformers, peft, diffusers, deepspeed and megatron-core. The configurations are the
+numbers of the models' own config.json. FOLDER keeps the runs, so that an interrupted bench continues.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 
 REPORTS = Path(__file__).parents[1] / "reports"
 DEVICE = "cuda:h100-80g"
+PACKAGES = ("torch", "transformers", "peft", "diffusers", "deepspeed", "megatron-core")
+RANK_OF_8 = ("--world", "8", "--ranks", "0")
 
 
 def decoder(
@@ -48,6 +50,51 @@ class Model:
     options: tuple[str, ...] = field(default=())
 
 
+LLAMA_8B = decoder("llama", (4096, 14336, 32), (32, 8), 128256)
+MIXTRAL = decoder("mixtral", (4096, 14336, 32), (32, 8), 32000, num_local_experts=8, num_experts_per_tok=2)
+QWEN_VL_3B = {
+    "model_type": "qwen2_5_vl",
+    "text_config": decoder(
+        "qwen2_5_vl_text",
+        (2048, 11008, 36),
+        (16, 2),
+        151936,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
+    ),
+    "vision_config": {
+        "depth": 32,
+        "hidden_size": 1280,
+        "intermediate_size": 3420,
+        "num_heads": 16,
+        "out_hidden_size": 2048,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "window_size": 112,
+        "fullatt_block_indexes": [7, 15, 23, 31],
+    },
+    "image_token_id": 151655,
+    "video_token_id": 151656,
+    "vision_start_token_id": 151652,
+    "vision_end_token_id": 151653,
+    "tie_word_embeddings": True,
+}
+LLAVA_7B = {
+    "model_type": "llava",
+    "text_config": decoder("llama", (4096, 11008, 32), (32, 32), 32064),
+    "vision_config": {
+        "model_type": "clip_vision_model",
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "image_size": 336,
+        "patch_size": 14,
+    },
+    "image_token_index": 32000,
+    "vision_feature_layer": -2,
+}
 VIT = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}
 DEEPSEEK_V2_LITE = {
     "moe_intermediate_size": 1408,
@@ -70,12 +117,9 @@ QWEN3_30B = {
 }
 MODELS = (
     Model("Llama-3.2-1B", decoder("llama", (2048, 8192, 16), (32, 8), 128256, head_dim=64, tie_word_embeddings=True)),
-    Model(
-        "Llama-3.1-8B",
-        decoder("llama", (4096, 14336, 32), (32, 8), 128256),
-        "fsdp2",
-        options=("--world", "8", "--ranks", "0"),
-    ),
+    Model("Llama-3.1-8B", LLAMA_8B, "fsdp2", options=RANK_OF_8),
+    Model("Llama-3.1-8B", LLAMA_8B, "zero3", options=RANK_OF_8),
+    Model("Llama-3.1-8B", LLAMA_8B, "megatron", "tp=2 pp=2 mbs=1 seq=8192 ckpt=selective", RANK_OF_8),
     Model("Qwen2.5-0.5B", decoder("qwen2", (896, 4864, 24), (14, 2), 151936, tie_word_embeddings=True)),
     Model("Qwen3-8B", decoder("qwen3", (4096, 12288, 36), (32, 8), 151936, head_dim=128), "lora"),
     Model("Mistral-7B-v0.3", decoder("mistral", (4096, 14336, 32), (32, 8), 32768, sliding_window=None), "lora"),
@@ -104,6 +148,22 @@ MODELS = (
         grid="mbs=1 seq=2048 ckpt=full precision=bf16",
         options=("--expert-load", "balanced"),
     ),
+    Model(
+        "Mixtral-8x7B",
+        MIXTRAL,
+        "megatron",
+        "tp=1 pp=4 ep=8 mbs=1 seq=4096 ckpt=full",
+        ("--world", "32", "--ranks", "0", "--expert-load", "balanced"),
+    ),
+    Model(
+        "Mixtral-8x7B",
+        MIXTRAL,
+        "megatron",
+        "tp=1 pp=4 ep=8 mbs=1 seq=4096 ckpt=full capacity=1.25",
+        ("--world", "32", "--ranks", "0"),
+    ),
+    Model("Qwen2.5-VL-3B", QWEN_VL_3B, "lora", "mbs=1 seq=2048 image=896 ckpt=full precision=bf16"),
+    Model("LLaVA-1.5-7B", LLAVA_7B, "lora", "mbs=1 seq=2048 ckpt=full precision=bf16"),
     Model("ViT-L/16", {"model_type": "vit", "image_size": 224, "patch_size": 16, **VIT}, grid="mbs=32 ckpt=none"),
     Model(
         "Stable Diffusion 1.5 (U-Net)",
@@ -139,7 +199,8 @@ MODELS = (
 
 def search(model: Model, python: str, work: Path) -> dict[str, Any]:
     """Returns the configuration of a model on the device."""
-    folder = work / model.name.replace("/", "-").replace(" ", "-")
+    name = f"{model.name} {model.recipe} {model.grid}"
+    folder = work / "".join(letter if letter.isalnum() else "-" for letter in name)
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "config.json"
     config.write_text(json.dumps(model.config), encoding="utf-8")
@@ -180,25 +241,39 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     given = parser.parse_args()
     rows = [row(model, search(model, given.python, given.work.resolve())) for model in MODELS]
-    (REPORTS / "recipes.md").write_text(page(rows), encoding="utf-8")
+    (REPORTS / "recipes.md").write_text(page(rows, versions(given.python)), encoding="utf-8")
 
 
-def page(rows: list[str]) -> str:
+def versions(python: str) -> str:
+    """Returns the versions of the packages that the programs use."""
+    script = "import importlib.metadata as m, sys; print(*(f'{p} {m.version(p)}' for p in sys.argv[1:]), sep=', ')"
+    return subprocess.run(
+        [python, "-c", script, *PACKAGES], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.strip()
+
+
+def page(rows: list[str], packages: str) -> str:
     """Returns the report."""
     table = "\n".join(rows)
     return f"""# Recipes of `memdiag fit --model` for public models
 
 `python bench/recipes.py --python PYTHON --work FOLDER` reproduces this page. Each model is built from the numbers of
 its own config.json with random data. The recipe runs two steps (or two prompts) on a simulated {DEVICE}, without a
-GPU. Peaks are GiB of one rank; they are simulated, and these rows have no published figure to compare with.
+GPU. Rows with `--world` are one rank of that many. Peaks are GiB; they are simulated, and these rows have no published
+figure to compare with.
 
 | model | recipe | values | peak allocated | peak reserved | outcome |
 |---|---|---|---:|---:|---|
 {table}
 
-Training rows use fp32 weights with bf16 autocast and AdamW unless the values say otherwise; `fsdp2` is one rank of 8.
-Mixtures of experts run under a stated load of the experts (`--expert-load balanced`); with the versions used, peft's
-`all-linear` adapts their experts, too.
+Training rows of the programs with transformers use fp32 weights with bf16 autocast and AdamW unless the values say
+otherwise. `zero3` and `megatron` use bf16 weights with fp32 states; `megatron` divides the states among the ranks with
+the same part of the model (distributed optimizer), and takes twice as many micro-batches as pipeline stages in a step.
+Mixtures of experts run under a stated load of the experts (`--expert-load balanced`), or pad each expert to a capacity
+(`capacity`). With the versions used, peft's `all-linear` adapts their experts, too. Each sequence of a vision-language
+model has one image.
+
+{packages}.
 """
 
 

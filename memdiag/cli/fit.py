@@ -62,7 +62,7 @@ def fit(
         str | None,
         typer.Option(
             "--recipe",
-            metavar="train|lora|inference|ddp|zero1|fsdp2",
+            metavar="train|lora|inference|ddp|zero1|zero3|fsdp2|megatron",
             help="Program that memdiag runs for --model. Default: train.",
             show_default=False,
         ),
@@ -72,7 +72,7 @@ def fit(
         typer.Option(
             "--python",
             metavar="PYTHON",
-            help="Python that runs the program of --model; it needs torch and transformers. Default: python.",
+            help="Python for the program of --model, with torch and transformers or megatron-core. Default: python.",
             show_default=False,
         ),
     ] = None,
@@ -197,7 +197,7 @@ def fit(
     from memdiag.fit.grid import AXIS, read_axes
     from memdiag.fit.order import FitOrder
     from memdiag.fit.ranks import read_ranks
-    from memdiag.fit.recipes import USUAL_GRID, command_of
+    from memdiag.fit.recipes import USUAL_GRID, command_of, compute_for
     from memdiag.fit.run import fit as search
     from memdiag.render import renderer
 
@@ -208,13 +208,14 @@ def fit(
     axes = list(grid or [])
     while words and AXIS.fullmatch(words[0]):
         axes.append(words.pop(0))
-    devices = _devices(device or [])
+    devices, compute = _devices(device or []), None
     check_engine(engine, address)
     if model is not None:
         if words:
             raise MemdiagError(phrase("fit.error.model-command"), phrase("fit.error.model-command.hint"))
         axes = axes or list(USUAL_GRID)
         words = list(command_of(python or "python", model, recipe or "train", read_axes(axes), world))
+        compute = compute_for(model)
     elif recipe is not None or python is not None:
         raise MemdiagError(phrase("fit.error.recipe-model"), phrase("fit.error.model.hint"))
     if not words:
@@ -229,7 +230,7 @@ def fit(
         tuple(words),
         devices,
         tuple(axes),
-        _variables(env or [], expert_load),
+        _variables(env or [], expert_load, compute),
         tuple(where or ()),
         world,
         None if ranks is None else read_ranks(ranks),
@@ -277,11 +278,11 @@ def _devices(texts: list[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _variables(texts: list[str], expert_load: str | None) -> dict[str, str]:
+def _variables(texts: list[str], expert_load: str | None, compute: str | None = None) -> dict[str, str]:
     """Returns the variables to set for the command."""
     from memdiag.runs.order import assumed_values
 
-    found = assumed_values("", expert_load=expert_load)
+    found = assumed_values("", expert_load=expert_load, compute=compute)
     for text in texts:
         name, is_given, value = text.partition("=")
         if not is_given or not name.isidentifier():

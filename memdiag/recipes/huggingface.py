@@ -1,13 +1,15 @@
 """Trains or runs a model that a configuration file describes, with random data: the program of ``memdiag fit --model``.
 
-The Python that runs it needs torch and transformers (diffusers for its models, peft for LoRA), not memdiag. Each recipe
-is a function.
+The Python that runs it needs torch and transformers (diffusers for its models, peft for LoRA, deepspeed for ZeRO-3),
+not memdiag. Each recipe is a function.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import importlib
+import inspect
 import json
 import os
 from collections.abc import Callable
@@ -33,6 +35,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--recipe", choices=sorted(RECIPES), default="train")
     parser.add_argument("--mbs", type=int, default=1, help="sequences or images in a batch")
     parser.add_argument("--seq", type=int, default=2048, help="tokens of a sequence; for inference, of the prompt")
+    parser.add_argument("--image", type=int, default=448, help="pixels of a side, where the model takes any size")
     parser.add_argument("--new", type=int, default=128, help="tokens that inference generates")
     parser.add_argument("--ckpt", choices=("none", "full"), default="none", help="activation checkpointing")
     parser.add_argument("--precision", choices=sorted(DTYPES), default="amp", help="amp: fp32 weights, bf16 autocast")
@@ -84,7 +87,9 @@ def build(given: argparse.Namespace) -> tuple[Any, BatchMaker]:
         model = getattr(transformers, fitting[0]).from_config(config, dtype=dtype, attn_implementation=given.attention)
     if given.ckpt == "full":
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    return model, functools.partial(image_batch if fitting[0] == IMAGES else token_batch, given, config)
+    if fitting[0] == IMAGES:
+        return model, functools.partial(image_batch, given, config)
+    return model, functools.partial(token_batch, given, config, frozenset(inspect.signature(model.forward).parameters))
 
 
 def build_diffusers(given: argparse.Namespace, told: dict[str, Any]) -> tuple[Any, BatchMaker]:
@@ -98,15 +103,51 @@ def build_diffusers(given: argparse.Namespace, told: dict[str, Any]) -> tuple[An
     return model, functools.partial(latent_batch, given, model.config)
 
 
-def token_batch(given: argparse.Namespace, config: Any) -> Batch:
-    """Returns token ids, and images for a model that sees."""
-    ids = torch.zeros(given.mbs, given.seq, dtype=torch.long, device=given.backend)
+def token_batch(given: argparse.Namespace, config: Any, inputs: frozenset[str]) -> Batch:
+    """Returns token ids, and an image for each sequence of a model that sees; ``inputs`` are those that it takes."""
+    images, num_tokens = seen(given, config) if getattr(config, "vision_config", None) else ({}, 0)
+    if num_tokens >= given.seq:
+        raise SystemExit(f"an image has {num_tokens} tokens, but --seq has {given.seq}: give a larger --seq")
+    tokens = torch.zeros(given.mbs, given.seq, dtype=torch.long)
+    kinds = torch.zeros_like(tokens)  # 1: a token of an image
+    kinds[:, 1 : 1 + num_tokens] = 1
+    if num_tokens:
+        tokens[kinds == 1] = image_token(config)
+    ids = tokens.to(given.backend)
+    if images:
+        names = inputs & {"mm_token_type_ids", "token_type_ids"}
+        images |= {name: kinds.to(given.backend) for name in names}
     if given.recipe == "inference":
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    batch = {"input_ids": ids, "labels": ids}
-    if vision := getattr(config, "vision_config", None):
-        batch |= {"pixel_values": pixels(given, vision)}
-    return batch
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **images}
+    return {"input_ids": ids, "labels": ids, **images}
+
+
+def is_any_size(config: Any) -> bool:
+    """Returns whether a model takes images of any size, as rows of patches (Qwen-VL)."""
+    return hasattr(config.vision_config, "spatial_merge_size")
+
+
+def image_token(config: Any) -> int:
+    """Returns the token that stands for a part of an image."""
+    told = getattr(config, "image_token_id", None)
+    return int(config.image_token_index if told is None else told)
+
+
+def seen(given: argparse.Namespace, config: Any) -> tuple[Batch, int]:
+    """Returns an image for each sequence, and the number of its tokens."""
+    vision = config.vision_config
+    if is_any_size(config):
+        side = given.image // (vision.patch_size * vision.spatial_merge_size) * vision.spatial_merge_size
+        channels = getattr(vision, "in_channels", getattr(vision, "in_chans", 3))
+        width = channels * vision.temporal_patch_size * vision.patch_size**2
+        patches = torch.empty(given.mbs * side**2, width, dtype=activation_type(given), device=given.backend)
+        grid = torch.tensor([[1, side, side]] * given.mbs).to(given.backend)
+        return {"pixel_values": patches, "image_grid_thw": grid}, side**2 // vision.spatial_merge_size**2
+    images = pixels(given, vision)
+    num_patches = (images.shape[-1] // vision.patch_size) ** 2
+    scale = getattr(config, "scale_factor", None)
+    tokens = getattr(config, "mm_tokens_per_image", None) or num_patches // (scale or 1) ** 2
+    return {"pixel_values": images[:, None] if scale else images}, tokens
 
 
 def image_batch(given: argparse.Namespace, config: Any) -> Batch:
@@ -120,7 +161,7 @@ def image_batch(given: argparse.Namespace, config: Any) -> Batch:
 def pixels(given: argparse.Namespace, config: Any) -> torch.Tensor:
     """Returns images of the size that a model expects."""
     size = config.image_size if isinstance(config.image_size, int) else config.image_size[0]
-    return torch.zeros(given.mbs, config.num_channels, size, size, dtype=activation_type(given), device=given.backend)
+    return torch.empty(given.mbs, config.num_channels, size, size, dtype=activation_type(given), device=given.backend)
 
 
 def latent_batch(given: argparse.Namespace, config: Any) -> Batch:
@@ -227,6 +268,36 @@ def fsdp2(given: argparse.Namespace) -> None:
     steps(given, model.train(), batch_of, optimizer_of(given, model))
 
 
+def zero3(given: argparse.Namespace) -> None:
+    """Trains with weights, gradients and states divided among the ranks by DeepSpeed."""
+    import deepspeed
+
+    importlib.import_module("torch._dynamo")  # it cannot be imported while DeepSpeed replaces constructors of tensors
+    if given.precision in {"amp", "fp32"}:
+        given.precision = "bf16"  # with weights and states of the optimizer in fp32
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+        "adamw": ("AdamW", {"torch_adam": True}),  # DeepSpeed's own would be compiled by nvcc
+        "adamw-fused": ("AdamW", {"torch_adam": True, "fused": True}),
+        "sgd": ("SGD", {}),
+    }
+    kind, parameters = kinds[given.optimizer]
+    settings = {
+        "train_micro_batch_size_per_gpu": given.mbs,
+        "gradient_accumulation_steps": given.accumulate,
+        given.precision: {"enabled": True},
+        "zero_optimization": {"stage": 3, "overlap_comm": True, "contiguous_gradients": True},
+        "optimizer": {"type": kind, "params": {"lr": 1e-4, **parameters}},
+        "zero_allow_untested_optimizer": True,
+    }
+    deepspeed.init_distributed("nccl" if given.backend == "cuda" else "hccl")
+    with deepspeed.zero.Init(config_dict_or_path=settings):
+        model, batch_of = build(given)
+    engine, *_ = deepspeed.initialize(model=model.train(), config=settings)
+    for _ in range(given.steps * given.accumulate):
+        engine.backward(loss_of(engine(**batch_of())))
+        engine.step()
+
+
 def inference(given: argparse.Namespace) -> None:
     """Reads a prompt and generates tokens, with a cache of keys and values."""
     if given.precision == "amp":
@@ -248,7 +319,15 @@ def start(given: argparse.Namespace) -> None:
     torch.distributed.init_process_group("nccl" if given.backend == "cuda" else "hccl")
 
 
-RECIPES = {"train": train, "lora": lora, "ddp": ddp, "zero1": zero1, "fsdp2": fsdp2, "inference": inference}
+RECIPES = {
+    "train": train,
+    "lora": lora,
+    "ddp": ddp,
+    "zero1": zero1,
+    "zero3": zero3,
+    "fsdp2": fsdp2,
+    "inference": inference,
+}
 
 if __name__ == "__main__":
     chosen = options()

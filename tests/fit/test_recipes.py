@@ -12,7 +12,7 @@ import pytest
 
 from memdiag.errors import MemdiagError
 from memdiag.fit.grid import read_axes
-from memdiag.fit.recipes import AXES, PROGRAM, RECIPES, command_of
+from memdiag.fit.recipes import AXES, MEGATRON, MEGATRON_AXES, PROGRAM, RECIPES, command_of, compute_for
 from tests.pythons import NO_CUDA, cuda_python
 
 ROOT = Path(__file__).parents[2]
@@ -32,10 +32,32 @@ def model(tmp_path):
     return tmp_path
 
 
-def has_transformers():
-    if not cuda_python():
-        return False
-    return not subprocess.run([cuda_python(), "-c", "import transformers"], capture_output=True, check=False).returncode
+SEEING = {
+    "model_type": "qwen2_5_vl",
+    "text_config": {
+        **LLAMA,
+        "model_type": "qwen2_5_vl_text",
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [8, 12, 12]},
+    },
+    "vision_config": {
+        "depth": 2,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_heads": 4,
+        "out_hidden_size": 256,
+        "fullatt_block_indexes": [1],
+    },
+    "image_token_id": 31000,
+    "video_token_id": 31001,
+}
+NEEDED = {"zero3": "deepspeed", "megatron": "megatron.core"}
+
+
+def is_missing(package):
+    words = [cuda_python(), "-c", f"import {package}"]
+    return bool(subprocess.run(words, capture_output=True, check=False).returncode)
 
 
 def test_the_command_has_a_placeholder_for_each_axis(model):
@@ -63,18 +85,46 @@ def test_a_model_without_a_configuration_is_an_error(tmp_path):
         command_of("python", tmp_path, "train", (), None)
 
 
+def test_a_recipe_with_its_own_program_has_its_own_axes(model):
+    command = command_of("python", model, "megatron", read_axes(["tp=1,2", "ep=1,8"]), "8")
+    assert command[1] == str(MEGATRON)
+    assert command[-4:] == ("--tp", "{tp}", "--ep", "{ep}")
+    with pytest.raises(MemdiagError, match="not an option") as caught:
+        command_of("python", model, "megatron", read_axes(["accumulate=1"]), "8")
+    assert "micro" in caught.value.hint
+
+
+def test_models_that_see_need_the_masks_of_their_tokens(model):
+    config = model / "config.json"
+    assert compute_for(model) is None
+    config.write_text(json.dumps(SEEING))
+    assert compute_for(config) == "small=4MiB"
+    config.write_text("{")
+    with pytest.raises(MemdiagError, match="JSON"):
+        compute_for(model)
+
+
 def test_the_program_has_the_recipes_and_the_options():
     pytest.importorskip("torch")
     done = subprocess.run([sys.executable, str(PROGRAM), "--help"], capture_output=True, text=True, check=True)
-    assert "{" + ",".join(sorted(RECIPES)) + "}" in done.stdout
+    own = [name for name, recipe in RECIPES.items() if recipe.program == PROGRAM]
+    assert "{" + ",".join(sorted(own)) + "}" in done.stdout
     assert all(f"--{option}" in done.stdout for option in AXES)
 
 
+def test_the_program_with_megatron_core_has_the_options():
+    text = MEGATRON.read_text(encoding="utf-8")
+    assert all(f'"--{option}"' in text for option in MEGATRON_AXES)
+
+
 @pytest.mark.skipif(not cuda_python(), reason=NO_CUDA)
-@pytest.mark.parametrize(("recipe", "options"), [("train", []), ("inference", []), ("fsdp2", ["--world", "8"])])
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    [("train", []), ("inference", []), *((name, ["--world", "8"]) for name in ("fsdp2", "zero3", "megatron"))],
+)
 def test_a_model_is_judged_by_its_configuration(model, recipe, options):
-    if not has_transformers():
-        pytest.skip("transformers is not installed next to the CUDA build of torch")
+    if is_missing(NEEDED.get(recipe, "transformers")):
+        pytest.skip("the recipe's package is not installed next to the CUDA build of torch")
     words = ["--device", "cuda:h100-80g,room=1GiB", "--model", ".", "--recipe", recipe, "--python", cuda_python()]
     done = subprocess.run(
         [sys.executable, "-m", "memdiag", "fit", *words, "--grid", "mbs=1,64", "--grid", "seq=512", *options, "--json"],
@@ -88,3 +138,26 @@ def test_a_model_is_judged_by_its_configuration(model, recipe, options):
     report = json.loads(done.stdout)
     assert [cell["on"][0]["outcome"] for cell in report["cells"]] == ["fits", "fails"]
     assert not any(cell["error"] for cell in report["cells"])
+
+
+@pytest.mark.skipif(not cuda_python(), reason=NO_CUDA)
+@pytest.mark.parametrize("seq", ["512", "16"])
+def test_a_model_that_sees_gets_an_image_for_each_sequence(model, seq):
+    if is_missing("transformers"):
+        pytest.skip("transformers is not installed next to the CUDA build of torch")
+    (model / "config.json").write_text(json.dumps(SEEING))
+    words = ["--device", "cuda:h100-80g", "--model", ".", "--python", cuda_python()]
+    grid = ["--grid", "mbs=2", "--grid", f"seq={seq}", "--grid", "image=224"]
+    done = subprocess.run(
+        [sys.executable, "-m", "memdiag", "fit", *words, *grid, "--json"],
+        cwd=model,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (cell,) = json.loads(done.stdout)["cells"]
+    if seq == "16":
+        assert "an image has 64 tokens" in cell["error"]
+    else:
+        assert cell["on"][0]["outcome"] == "fits", cell["error"]
