@@ -3,8 +3,8 @@
 Nodes need memdiag, and the files under the same paths.
 
 A task whose process dies is tried once more, last of all, as in the local engine. A worker is replaced after some
-files, and only as many tasks are submitted as keep the cluster
-busy, so that the command's own memory does not grow with the number of files.
+files. Only as many tasks are submitted as keep the cluster busy, so that the command's own memory does not grow with
+the number of files.
 """
 
 from __future__ import annotations

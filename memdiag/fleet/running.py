@@ -14,13 +14,13 @@ def ran(task: Mapping[str, Any], path: str) -> dict[str, int]:
     """Runs ``python -m MODULE PATH`` and waits for its end.
 
     Args:
-        task: ``module``, ``folder`` (the directory to run in), ``output`` (the file for its output) and ``variables``
-            (environment variables to set, since a node does not have those of the command).
-        path: The argument of the module.
+        task: ``module``, ``folder`` (working directory), ``output`` (file for stdout and stderr) and ``variables``
+            (environment variables to set, because a node does not have those of the command).
+        path: Argument of the module.
 
     Returns:
-        ``status``, the exit status (minus the number of a signal that ended it), and ``host_bytes``, the peak memory of
-        its largest process.
+        ``status`` (exit status, or minus the number of the signal that ended the process) and ``host_bytes`` (peak host
+        memory of the largest process).
     """
     environment = {**os.environ, **{str(name): str(value) for name, value in task["variables"].items()}}
     with Path(task["output"]).open("wb") as output:
