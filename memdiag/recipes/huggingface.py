@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib
 import inspect
 import json
 import os
@@ -271,8 +270,8 @@ def fsdp2(given: argparse.Namespace) -> None:
 def zero3(given: argparse.Namespace) -> None:
     """Trains with weights, gradients and states divided among the ranks by DeepSpeed."""
     import deepspeed
+    from torch import _dynamo  # noqa: F401 - it cannot be imported while DeepSpeed replaces constructors of tensors
 
-    importlib.import_module("torch._dynamo")  # it cannot be imported while DeepSpeed replaces constructors of tensors
     if given.precision in {"amp", "fp32"}:
         given.precision = "bf16"  # with weights and states of the optimizer in fp32
     kinds: dict[str, tuple[str, dict[str, Any]]] = {
