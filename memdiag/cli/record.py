@@ -100,9 +100,9 @@ def record(
         str | None,
         typer.Option(
             "--compute",
-            metavar="small[=SIZE]",
-            help="Compute tensors of at most SIZE, for example 1MiB, on the CPU, so that they have true values "
-            "(requires --phantom).",
+            metavar="small|masks[=SIZE]",
+            help="Compute tensors of at most SIZE, for example 1MiB, on the CPU, so that they have true values; masks: "
+            "also larger integers and masks (requires --phantom).",
             show_default=False,
         ),
     ] = None,

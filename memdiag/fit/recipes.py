@@ -25,7 +25,7 @@ MEGATRON_AXES = (
 )
 USUAL_GRID = ("mbs=1,2,4,8",)
 # Images are found by the tokens that stand for them: memdiag computes masks of tokens, but no activations.
-IMAGE_COMPUTE = "small=4MiB"
+IMAGE_COMPUTE = "masks"
 
 
 @dataclass(frozen=True)

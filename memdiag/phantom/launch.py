@@ -23,8 +23,10 @@ VARIABLE = "MEMDIAG_PHANTOM"  # description of the device, which the recorder wr
 OPTION = "MEMDIAG_PHANTOM_OPTION"  # the device as --phantom takes it, for messages of the simulated runtime
 VALUES = "MEMDIAG_PHANTOM_VALUES"  # values that kernel results read as
 COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"  # largest tensor in bytes that is computed on the CPU; not set: none
+INTEGERS = "MEMDIAG_PHANTOM_INTEGERS"  # the same for tensors of integers and masks, if larger
 _STAND_INS = {"cuda": standin, "npu": ascend}
 SMALL_BYTES = MIB  # bytes of the largest computed tensor, if no other limit is given
+MASK_BYTES = 256 * MIB  # the same for tensors of integers and masks
 _SAME_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of personality(2)
 _WHAT_IT_IS = 0xFFFFFFFF
 
@@ -116,19 +118,21 @@ def same_addresses_from_now_on() -> bool:
     return now >= 0 and int(personality(ctypes.c_ulong(now | _SAME_ADDRESSES))) >= 0
 
 
-def compute_bytes(text: str) -> int:
-    """Returns the size limit of computed tensors from ``--compute``: "small", or "small=64KiB".
+def compute_limits(text: str) -> dict[str, str]:
+    """Returns the variables with the size limits of computed tensors from ``--compute``.
+
+    Args:
+        text: "small" or "small=64KiB" (any tensors), "masks" or "masks=64MiB" (small ones, and larger integers).
 
     Raises:
-        MemdiagError: It is neither.
+        MemdiagError: It is none of these.
     """
     word, is_given, size = text.partition("=")
-    limit = 0
-    if word == "small":
-        limit = parse_bytes(size) if is_given else SMALL_BYTES
+    usual = {"small": SMALL_BYTES, "masks": MASK_BYTES}.get(word, 0)
+    limit = parse_bytes(size) if usual and is_given else usual
     if limit <= 0:
         raise MemdiagError(phrase("errors.compute", text=str(text)), phrase("errors.compute.hint"))
-    return limit
+    return {COMPUTE: str(limit)} if word == "small" else {COMPUTE: str(SMALL_BYTES), INTEGERS: str(limit)}
 
 
 def assumptions(profile: Profile, *, computes: bool = False, load: str = "") -> list[str]:

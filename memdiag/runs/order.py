@@ -33,10 +33,10 @@ def assumed_values(
         raise MemdiagError(phrase("errors.needs-phantom", value=used[0]), phrase("errors.needs-phantom.hint"))
     said = {} if values is None else {"MEMDIAG_PHANTOM_VALUES": values}
     if compute is not None or expert_load is not None:
-        from memdiag.phantom.launch import COMPUTE, compute_bytes
+        from memdiag.phantom.launch import compute_limits
 
         # The counts of an assumed load are computed as well.
-        said[COMPUTE] = str(compute_bytes("small" if compute is None else compute))
+        said |= compute_limits("small" if compute is None else compute)
     if expert_load is not None:
         from memdiag.phantom.experts import VARIABLE, read_expert_load
 

@@ -98,7 +98,7 @@ def test_models_that_see_need_the_masks_of_their_tokens(model):
     config = model / "config.json"
     assert compute_for(model) is None
     config.write_text(json.dumps(SEEING))
-    assert compute_for(config) == "small=4MiB"
+    assert compute_for(config) == "masks"
     config.write_text("{")
     with pytest.raises(MemdiagError, match="JSON"):
         compute_for(model)

@@ -7,7 +7,7 @@ import pytest
 
 from memdiag.cli.main import main
 from memdiag.errors import MemdiagError
-from memdiag.phantom.launch import SMALL_BYTES, compute_bytes
+from memdiag.phantom.launch import COMPUTE, INTEGERS, MASK_BYTES, SMALL_BYTES, compute_limits
 from tests.phantom import cuda_stand_in, npu_stand_in
 
 PROGRAM = Path(__file__).with_name("programs") / "computed.py"
@@ -66,13 +66,18 @@ def test_computed_operators_are_counted(seen):
 
 @pytest.mark.parametrize(("text", "limit"), [("small", SMALL_BYTES), ("small=64KiB", 65536), ("small=100", 100)])
 def test_the_limit_can_be_set(text, limit):
-    assert compute_bytes(text) == limit
+    assert compute_limits(text) == {COMPUTE: str(limit)}
 
 
-@pytest.mark.parametrize("text", ["large", "small=", "small=much", "small=0", ""])
+@pytest.mark.parametrize(("text", "limit"), [("masks", MASK_BYTES), ("masks=8MiB", 8 << 20)])
+def test_masks_have_a_limit_of_their_own(text, limit):
+    assert compute_limits(text) == {COMPUTE: str(SMALL_BYTES), INTEGERS: str(limit)}
+
+
+@pytest.mark.parametrize("text", ["large", "small=", "small=much", "small=0", "masks=", "large=1MiB", ""])
 def test_invalid_values_of_compute_raise_an_error(text):
     with pytest.raises(MemdiagError):
-        compute_bytes(text)
+        compute_limits(text)
 
 
 def test_compute_requires_a_simulated_device(capsys):

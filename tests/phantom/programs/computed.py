@@ -80,6 +80,7 @@ def decide(model, tokens, losses):
         "places": mask.nonzero().tolist(),
         "masked": tokens.masked_select(mask).tolist(),
         "different": torch.unique(tokens).tolist(),
+        "consecutive": torch.unique_consecutive(torch.tensor([0, 4, 4, 8, 9, 9, 9], device=tokens.device)).tolist(),
         "equal": torch.equal(tokens, tokens + 0),
         "power": (2 ** torch.arange(4.0, device=tokens.device)).tolist(),
         "rest": (torch.arange(4, device=tokens.device) % 3).tolist(),

@@ -16,6 +16,7 @@ try:
     x.topk(5)
     x.nonzero()
     torch.unique(x)
+    torch.unique_consecutive(x)
     torch.randperm(70_000, device="cuda")
     table = torch.nn.Embedding(1000, 16, device="cuda")
     table(torch.arange(900, device="cuda")).sum().backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
@@ -18,6 +19,7 @@ from .operator import Operator
 from .tally import Tally
 from .ways import WAYS
 
+_INTEGERS = "MEMDIAG_PHANTOM_INTEGERS"  # the largest tensor of integers or booleans that is computed, in bytes
 # These compute nothing: they allocate memory, or create views; and their results are read anyway.
 _IDLE = (
     "empty",
@@ -74,7 +76,8 @@ class Machine:
         self.device = "cuda" if key == "CUDA" else "npu"
         self.tally = Tally(limit_bytes)
         self.experts = assumed(torch)
-        self.contents = Contents(torch, limit_bytes, INTEGER_BYTES if self.experts else 0)
+        integer_bytes = int(os.environ.get(_INTEGERS) or 0)
+        self.contents = Contents(torch, limit_bytes, max(integer_bytes, INTEGER_BYTES if self.experts else 0))
         self.chance = Chance(torch, self.device)
         self._key = key
         self._libraries: dict[str, Any] = {}

@@ -4,7 +4,7 @@
 //     at::native::copy_(to, from, …)              tensor.cpu(), print, numpy
 //     at::native::_local_scalar_dense_cuda(of)    item(), bool(), float()
 //     at::native::nonzero_out_cuda(of, out)       nonzero(), indexing with a mask: reads back how many there are
-//     at::native::_unique2_cuda(of, …)            unique(): likewise
+//     at::native::_unique2_cuda(of, …)            unique(): likewise, and unique_consecutive()
 //
 // How many elements are not zero is counted where they are known, and else taken to be MEMDIAG_PHANTOM_SELECTED of them (1, all). So are
 // those that are unlike each other.
@@ -192,10 +192,25 @@ struct ThreeTensors {  // std::tuple<at::Tensor, at::Tensor, at::Tensor>, likewi
   void* tensors[3];
 };
 
+int64_t count_unlike(const void* tensor) {
+  return told_count() >= 0 ? told_count() : selected_of(ask<int64_t>(questions().count, tensor, -1));
+}
+
 ThreeTensors memdiag_phantom_unique(const void*, bool, bool, bool) __asm__("_ZN2at6native13_unique2_cudaERKNS_6TensorEbbb");
 __attribute__((visibility("default"))) ThreeTensors memdiag_phantom_unique(const void* tensor, bool is_sorted, bool with_inverse, bool with_counts) {
   static const auto original = in_torch<ThreeTensors (*)(const void*, bool, bool, bool)>("libtorch_cuda.so", "_ZN2at6native13_unique2_cudaERKNS_6TensorEbbb");
-  int64_t count = told_count() >= 0 ? told_count() : selected_of(ask<int64_t>(questions().count, tensor, -1));
-  During<int64_t> counting(t_count, count);
+  During<int64_t> counting(t_count, count_unlike(tensor));
   return original(tensor, is_sorted, with_inverse, with_counts);
+}
+
+struct Dimension {  // std::optional<int64_t>, which is passed like these two
+  int64_t number;
+  bool is_given;
+};
+
+ThreeTensors memdiag_phantom_consecutive(const void*, bool, bool, Dimension) __asm__("_ZN2at6native23unique_consecutive_cudaERKNS_6TensorEbbSt8optionalIlE");
+__attribute__((visibility("default"))) ThreeTensors memdiag_phantom_consecutive(const void* tensor, bool with_inverse, bool with_counts, Dimension dimension) {
+  static const auto original = in_torch<ThreeTensors (*)(const void*, bool, bool, Dimension)>("libtorch_cuda.so", "_ZN2at6native23unique_consecutive_cudaERKNS_6TensorEbbSt8optionalIlE");
+  During<int64_t> counting(t_count, dimension.is_given ? -1 : count_unlike(tensor));
+  return original(tensor, with_inverse, with_counts, dimension);
 }
