@@ -194,9 +194,12 @@ def test_made_up_values_can_be_chosen_and_are_counted(values, floats, integers, 
     else:
         assert all(0.5 <= value <= 1 for pair in seen["floats"] for value in pair)
     assert seen["finite"] or values == "random"
-    assert seen["masked"] == 1000  # a mask of unknown values selects all elements
+    assert seen["masked"] == seen["found"] == 1000  # a mask of unknown values selects all elements
     assert seen["flags"][:5] == [0, 0, 0, 7, 0]
     assert seen["scale"] == 65536
     read_backs = seen["facts"]["read_backs"]
     assert read_backs["count"] == sum(place["count"] for place in read_backs["places"]) >= 6
     assert all("made_up_npu.py:" in place["where"] for place in read_backs["places"])
+    assert "made_up_npu.py:" in read_backs["last"]
+    assumed = seen["facts"]["assumed_sizes"]
+    assert (assumed["fraction"], assumed["count"], len(assumed["places"])) == (1, 2, 2)

@@ -100,7 +100,10 @@ EXPORT int aclGetViewShape(const void *handle, int64_t **shape, uint64_t *dims) 
   *shape = malloc(sizeof **shape * (tensor->dims + 1)); /* the caller frees it */
   memcpy(*shape, tensor->dim, sizeof **shape * tensor->dims);
   if (tensor->dims && told_count() >= 0) (*shape)[tensor->found] = told_count();
-  else if (tensor->dims && settings()->selected < 1) (*shape)[tensor->found] = (int64_t)((double)(*shape)[tensor->found] * settings()->selected);
+  else if (tensor->dims) {
+    note_assumed_size();
+    (*shape)[tensor->found] = (int64_t)((double)(*shape)[tensor->found] * settings()->selected);
+  }
   *dims = tensor->dims;
   return OK;
 }

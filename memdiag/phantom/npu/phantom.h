@@ -92,8 +92,9 @@ int64_t told_count(void);
 /* made_up.c: what is read where nothing is known. */
 void make_up(void *to, uint64_t bytes, int type);
 
-/* read_backs.c: a copy to the host held bytes that were made up; notes from where in the program. */
+/* read_backs.c: notes from where in the program a copy to the host held bytes that were made up, or a size was assumed. */
 void note_read_back(void);
+void note_assumed_size(void);
 
 /* python_place.c: "train.py:17" of the calling thread, into `text`; empty where it runs no Python. */
 void python_place(char *text, size_t room);

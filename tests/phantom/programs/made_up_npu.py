@@ -23,6 +23,7 @@ seen["bools"] = (made > 5)[:2].tolist()
 seen["finite"] = torch.isfinite(made).all().item()
 seen["nan"] = torch.isnan(made).any().item()
 seen["masked"] = made[made > 5].shape[0]
+seen["found"] = (made > 5).nonzero().shape[0]
 flags = torch.zeros(8, dtype=torch.int32, device="npu")
 flags[3] = 7
 flags[5].add_(1)

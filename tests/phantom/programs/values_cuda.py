@@ -1,7 +1,12 @@
 """Asserts which values a program reads back from a simulated CUDA device."""
 
+import ctypes
+import json
+
 import torch
 
+ask = ctypes.CDLL(None).memdiag_phantom_facts
+ask.restype = ctypes.c_char_p
 written = torch.arange(1000)
 there = written.cuda()
 assert torch.equal(there.cpu(), written)
@@ -47,4 +52,14 @@ assert still.tolist() == [0] * 8, "a replay writes again"
 scaler = torch.amp.GradScaler("cuda")
 scaler.scale(torch.zeros((), device="cuda", requires_grad=True)).backward()
 assert scaler.get_scale() == 65536
+
+known = torch.tensor([0, 3, 0, 5]).cuda()
+assert known.nonzero().shape == (2, 1), "values that the host wrote are counted"
+assert json.loads(ask())["assumed_sizes"]["count"] == 0
+assert (known + 1).nonzero().shape == (4, 1), "all elements, where the values are unknown"
+unknown = known * 2
+assert unknown[unknown > 3].shape == unknown.unique().shape == (4,)
+assumed = json.loads(ask())["assumed_sizes"]
+assert (assumed["fraction"], assumed["count"], len(assumed["places"])) == (1, 3, 2), assumed
+assert "values_cuda.py:" in assumed["last"], assumed
 print("all as documented")

@@ -7,7 +7,7 @@
 //     at::native::_unique2_cuda(of, …)            unique(): likewise, and unique_consecutive()
 //
 // How many elements are not zero is counted where they are known, and else taken to be MEMDIAG_PHANTOM_SELECTED of them (1, all). So are
-// those that are unlike each other.
+// those that are unlike each other. Each such assumption is counted, with its place in the program.
 #include "read_backs.h"
 
 #include <dlfcn.h>
@@ -36,14 +36,47 @@ namespace {
 constexpr size_t kMostPlaces = 12;
 constexpr uint64_t kMostCounted = 64 << 20;  // bytes of a mask that are looked at
 
-struct Places {
-  std::mutex mutex;
-  int64_t num_read = 0;
-  std::vector<std::string> in_order;
-  std::map<std::string, int64_t> by_place;
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (char one : text) {
+    if (one == '"' || one == '\\') result += '\\';
+    if (static_cast<unsigned char>(one) >= ' ') result += one;
+  }
+  return result + "\"";
+}
+
+class Places {  // lines of the program at which something happened, and how often
+ public:
+  void note() {
+    std::string place = python_place();
+    if (place.empty()) place = "outside of Python";
+    Lock lock(mutex_);
+    count_++;
+    if (!by_place_[place]++) in_order_.push_back(place);
+    last_ = place;
+  }
+  std::string json() {
+    Lock lock(mutex_);
+    std::string result = "\"count\": " + std::to_string(count_) + ", \"places\": [";
+    for (size_t i = 0; i < std::min(in_order_.size(), kMostPlaces); i++) {
+      result += std::string(i ? ", " : "") + "{\"where\": " + quoted(in_order_[i]) + ", \"count\": " + std::to_string(by_place_[in_order_[i]]) + "}";
+    }
+    return result + "], \"last\": " + quoted(last_);
+  }
+
+ private:
+  std::mutex mutex_;
+  int64_t count_ = 0;
+  std::vector<std::string> in_order_;
+  std::map<std::string, int64_t> by_place_;
+  std::string last_;
 };
 
-Places& places() {
+Places& reads() {
+  static Places* const all = new Places;
+  return *all;
+}
+Places& assumed_sizes() {
   static Places* const all = new Places;
   return *all;
 }
@@ -88,16 +121,10 @@ Answer ask(Questions::Question<Answer> question, const void* tensor, Answer othe
   return question && tensor && question(tensor, &answer) == 0 ? answer : otherwise;
 }
 
-void note_place() {
-  std::string place = python_place();
-  Places& all = places();
-  Lock lock(all.mutex);
-  all.num_read++;
-  if (place.empty()) place = "outside of Python";
-  if (!all.by_place[place]++) all.in_order.push_back(place);
+int64_t selected_of(int64_t count) {
+  if (count > 0) assumed_sizes().note();
+  return static_cast<int64_t>(static_cast<double>(count) * config().selected);
 }
-
-int64_t selected_of(int64_t count) { return static_cast<int64_t>(static_cast<double>(count) * config().selected); }
 
 int64_t count_not_zero(const void* tensor) {
   if (told_count() >= 0) return told_count();
@@ -115,15 +142,6 @@ int64_t count_not_zero(const void* tensor) {
   return found;
 }
 
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (char one : text) {
-    if (one == '"' || one == '\\') result += '\\';
-    if (static_cast<unsigned char>(one) >= ' ') result += one;
-  }
-  return result + "\"";
-}
-
 }  // namespace
 
 void read_back(void* host, uint64_t device, uint64_t bytes) {
@@ -132,19 +150,12 @@ void read_back(void* host, uint64_t device, uint64_t bytes) {
     return;
   }
   if (read_known(host, device, bytes, ask<int32_t>(questions().type, t_source, kAnyType))) return;
-  note_place();
+  reads().note();
 }
 
 std::string facts() {
-  std::string result = "{\"read_backs\": {\"count\": ";
-  Places& all = places();
-  Lock lock(all.mutex);
-  result += std::to_string(all.num_read) + ", \"places\": [";
-  for (size_t i = 0; i < std::min(all.in_order.size(), kMostPlaces); i++) {
-    const std::string& place = all.in_order[i];
-    result += std::string(i ? ", " : "") + "{\"where\": " + quoted(place) + ", \"count\": " + std::to_string(all.by_place[place]) + "}";
-  }
-  result += "]}, \"forgotten_bytes\": " + std::to_string(forgotten_bytes()) + ", \"refused\": [";
+  std::string result = "{\"read_backs\": {" + reads().json() + "}, \"assumed_sizes\": {\"fraction\": " + std::to_string(config().selected) + ", ";
+  result += assumed_sizes().json() + "}, \"forgotten_bytes\": " + std::to_string(forgotten_bytes()) + ", \"refused\": [";
   std::vector<std::string> names = refused();
   for (size_t i = 0; i < names.size(); i++) result += (i ? ", " : "") + quoted(names[i]);
   return result + "], \"scratch\": " + scratch_facts() + "}";
