@@ -91,8 +91,9 @@ def record(
         str | None,
         typer.Option(
             "--values",
-            metavar="zeros|ones|random|finite",
-            help="Values that kernels of the simulated device return (requires --phantom). Default: zeros.",
+            metavar="zeros|ones|random|finite|auto",
+            help="Values that kernels of the simulated device return; auto runs the command again with other values "
+            "if it fails after reading them (requires --phantom). Default: zeros.",
             show_default=False,
         ),
     ] = None,
@@ -103,6 +104,16 @@ def record(
             metavar="small|masks[=SIZE]",
             help="Compute tensors of at most SIZE, for example 1MiB, on the CPU, so that they have true values; masks: "
             "also larger integers and masks (requires --phantom).",
+            show_default=False,
+        ),
+    ] = None,
+    selected: Annotated[
+        str | None,
+        typer.Option(
+            "--selected",
+            metavar="FRACTION|LOW..HIGH",
+            help="Fraction of the elements that masks, nonzero and unique select if their values are unknown; a range "
+            "reports the peak at both ends (requires --phantom). Default: 1.",
             show_default=False,
         ),
     ] = None,
@@ -162,15 +173,32 @@ def record(
     settings = settings_of(
         backend or [], steps, every, max_events, names=not no_names, samples=samples, holders=holders
     )
-    assumed = assumed_values(phantom, values=values, compute=compute, expert_load=expert_load)
+    assumed = assumed_values(phantom, values=values, compute=compute, expert_load=expert_load, selected=selected)
     order = Order(tuple(command), settings, output, phantom, as_rank, world, assumed, logs=chosen_logs(logs or []))
+    searches = {
+        "--find-max": find_max is not None,
+        "--values auto": values == "auto",
+        "--selected LOW..HIGH": selected is not None and ".." in selected,
+    }
+    if len(chosen := [option for option, is_given in searches.items() if is_given]) > 1:
+        raise MemdiagError(phrase("errors.searches", first=chosen[0], second=chosen[1]), phrase("errors.searches.hint"))
     if find_max is not None:
         raise typer.Exit(_find_max(order, find_max, as_json=as_json, quiet=quiet))
     if as_json:
         raise MemdiagError(phrase("errors.json-find-max"), phrase("errors.json-find-max.hint"))
     from memdiag.cli.run_summary import print_summary
 
-    done = perform(order, OnTerminal(), None if quiet else print_summary)
+    then = None if quiet else print_summary
+    if values == "auto":
+        from memdiag.runs.values_auto import perform_auto
+
+        done = perform_auto(order, OnTerminal(), then)
+    elif selected is not None and ".." in selected:
+        from memdiag.runs.selected import perform_selected, read_fractions
+
+        done = perform_selected(order, read_fractions(selected), OnTerminal(), then)
+    else:
+        done = perform(order, OnTerminal(), then)
     raise typer.Exit(end_as(done.ended))
 
 

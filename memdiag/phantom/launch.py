@@ -24,6 +24,7 @@ OPTION = "MEMDIAG_PHANTOM_OPTION"  # the device as --phantom takes it, for messa
 VALUES = "MEMDIAG_PHANTOM_VALUES"  # values that kernel results read as
 COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"  # largest tensor in bytes that is computed on the CPU; not set: none
 INTEGERS = "MEMDIAG_PHANTOM_INTEGERS"  # the same for tensors of integers and masks, if larger
+SELECTED = "MEMDIAG_PHANTOM_SELECTED"  # fraction of elements that masks of unknown values select
 _STAND_INS = {"cuda": standin, "npu": ascend}
 SMALL_BYTES = MIB  # bytes of the largest computed tensor, if no other limit is given
 MASK_BYTES = 256 * MIB  # the same for tensors of integers and masks

@@ -6,12 +6,16 @@ On a simulated device kernels take no time, so half a minute without a training 
   reads and where (``phantom_facts``);
 * weights that PyTorch draws on the host. The stack of the main thread shows them.
 
+With ``memdiag record --values auto``, a program that waits for a value is ended, so that memdiag can run it again with
+other values.
+
 It is a source of samples (see ``sampling``) without a section of its own: the timer calls it, and it starts no thread.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -19,8 +23,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from . import config
+from .files import write_json
 from .guard import warn
-from .phantom_facts import synthetic_reads
+from .phantom_facts import END_VARIABLE, last_synthetic_read, synthetic_reads
 from .texts import text_of
 
 LONG = 30.0  # seconds
@@ -80,6 +86,17 @@ class LongWaits:
         more = {place: count - self._before.get(place, 0) for place, count in self._reads().items()}
         if (count := sum(more.values())) >= _FEWEST_READS:
             warn_once("wait.values", seconds=seconds, count=f"{count:,}", place=max(more, key=lambda one: more[one]))
+            if os.environ.get(END_VARIABLE) == "1":
+                _end_waiting()
+
+
+def _end_waiting() -> None:
+    """Notes where the program waits, and ends it by SIGTERM."""
+    settings = config.from_environment()
+    if settings is not None and settings.folder:
+        path = os.path.join(settings.folder, ".processes", f"wait-{os.getpid()}.json")
+        write_json(path, {"waited": last_synthetic_read(), "pid": os.getpid()})
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 _warned: set[str] = set()

@@ -1,11 +1,16 @@
 """Facts about a run on a simulated device: the device, the assumptions, and values that the program read from it.
 
 The first two come from memdiag's launcher, in the environment. The rest is counted by the simulated runtime in this
-process, which returns it through one C function, ``memdiag_phantom_facts``. The JSON has ``read_backs`` (copies to the
-host of results that the device would have computed: count, and the first dozen places in the program) and ``refused``
-(functions that cannot be simulated but were called). memdiag's other parts within the program count for themselves:
-``computed``, small tensors (``--compute small``), ``experts``, routers with an assumed load (``--expert-load``), and
-``timing``, kernels that torch.compile would have timed.
+process, which returns it through one C function, ``memdiag_phantom_facts``. The JSON has
+
+* ``read_backs``: copies to the host of results that the device would have computed, with their count, the first dozen
+  places in the program, and the last one;
+* ``assumed_sizes``: sizes that depend on such results, likewise, and the fraction of elements assumed to be selected;
+* ``refused``: functions that cannot be simulated but were called.
+
+memdiag's other parts within the program count for themselves: ``computed``, small tensors (``--compute small``),
+``experts``, routers with an assumed load (``--expert-load``), and ``timing``, kernels that torch.compile would have
+timed.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from typing import Any
 
 _COMPUTING = "memdiag_phantom_computing"  # computes small tensors in this process, if requested
 _TIMING = "memdiag_phantom_timing"  # keeps torch.compile from timing kernels
+END_VARIABLE = "MEMDIAG_PHANTOM_END_WAITS"  # set by --values auto; "1": a program that waits for a value is ended
 
 
 def phantom_device() -> dict[str, Any] | None:
@@ -30,6 +36,25 @@ def synthetic_reads() -> dict[str, int]:
     """Returns how many results of operators each place in the program has read, as far as places are counted."""
     found = (_table(_counted()) or {}).get("read_backs") or {}
     return {str(place["where"]): int(place["count"]) for place in found.get("places") or ()}
+
+
+def last_synthetic_read() -> dict[str, Any] | None:
+    """Returns how many results of operators the program has read so far, where the last one, and as what values.
+
+    ``auto`` says whether memdiag chooses the values itself. None if the program has read no such result.
+    """
+    found = (_table(_counted()) or {}).get("read_backs") or {}
+    if not found.get("count"):
+        return None
+    values = (_table(os.environ.get("MEMDIAG_PHANTOM")) or {}).get("values")
+    is_auto = END_VARIABLE in os.environ
+    return {"count": found["count"], "last": str(found.get("last") or ""), "values": values, "auto": is_auto}
+
+
+def assumed_sizes() -> dict[str, Any] | None:
+    """Returns how many sizes were assumed because they depend on results of operators; None for none."""
+    found = (_table(_counted()) or {}).get("assumed_sizes") or {}
+    return {"count": found["count"], "last": str(found.get("last") or "")} if found.get("count") else None
 
 
 def without_computing(content: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from . import guard, private, process, session
 from .files import write_json
+from .phantom_facts import assumed_sizes, last_synthetic_read
 
 FOLDER = ".processes"
 _MOST = 4000  # characters of an exception's text
@@ -60,6 +61,8 @@ def _end(torch: Any) -> None:
             "steps": current.training.steps,
             "said": guard.said(),
             "exception": _exception(),
+            "synthetic": last_synthetic_read(),
+            "assumed_sizes": assumed_sizes(),
         }
     )
     _write(current.config.folder)

@@ -108,11 +108,24 @@ def shown(path: str) -> str:
 
 def remove(folder: RunFolder) -> None:
     """Removes a folder in which only memdiag itself has written."""
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(folder.path, MANIFEST))
+    remove_file(os.path.join(folder.path, MANIFEST))
     if folder.was_made:
         with contextlib.suppress(OSError):
             os.rmdir(folder.path)
+
+
+def clear(folder: RunFolder) -> None:
+    """Removes the files that a run wrote, and its folder if it was made for the run and nothing else is in it."""
+    for path in traces(folder.path):
+        remove_file(path)
+        remove_file(path[:-4] + ".json")
+    remove(folder)
+
+
+def remove_file(path: str) -> None:
+    """Removes a file if it exists and can be removed."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 def traces(folder: str) -> list[str]:

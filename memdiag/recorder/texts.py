@@ -53,11 +53,11 @@ TEXTS: dict[str, dict[str, str]] = {
     "wait.values": {
         "en": (
             "no training step ended in {seconds} s, while the program read {count} synthetic values, most of them at "
-            "{place}. If a loop waits for a value, try --compute small, or --values ones (or finite, random)"
+            "{place}. If a loop waits for a value, add --values auto, which tries --compute small and other values"
         ),
         "zh": (
             "{seconds} 秒内没有训练步结束，程序读取了 {count} 个合成值，其中大多数在 {place}。"
-            "如果循环在等待某个值，请试用 --compute small 或 --values ones（或 finite、random）"
+            "如果循环在等待某个值，请加上 --values auto：它会试用 --compute small 和其他值"
         ),
     },
     "wait.weights": {

@@ -22,7 +22,10 @@ class RunMemory:
         oom: The out-of-memory error that ended the program, or None if none did.
         steered: For a program that failed on a simulated device: notes on values that were not computed and on calls
             that are not simulated.
-        is_steered_by_values: Whether one of the notes is about values that were not computed.
+        last_synthetic: For such a program: the setting of ``--values``, and the place of the last read of a value that
+            was not computed; None if it read none.
+        is_steered_by_values: Whether one of the notes is about values that were not computed, and memdiag has not
+            tried other values yet.
     """
 
     report: Report | None = None
@@ -30,6 +33,7 @@ class RunMemory:
     unreadable: tuple[str, str] | None = None
     oom: OomReport | None = None
     steered: tuple[str, ...] = ()
+    last_synthetic: tuple[str, str] | None = None
     is_steered_by_values: bool = False
 
 

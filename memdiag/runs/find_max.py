@@ -182,7 +182,7 @@ def _run(order: Order, values: ValueRange, place: int, folder: str, listener: Li
     inside.mkdir()
     command = tuple(word.replace(f"{{{values.name}}}", str(value)) for word in order.command)
     output = inside.with_name(f"{inside.name}.txt")  # moved inside afterwards: a run's folder must be empty
-    with listener.busy(f"memdiag: {phrase('find_max.busy', value=f'{values.name}={value}')}"), _talking_to(output):
+    with listener.busy(f"memdiag: {phrase('find_max.busy', value=f'{values.name}={value}')}"), talking_to(output):
         done = perform(replace(order, command=command, output=str(inside), has_short_name=False), listener)
     output = output.rename(inside / OUTPUT)
     if is_on():
@@ -196,7 +196,7 @@ def _run(order: Order, values: ValueRange, place: int, folder: str, listener: Li
         for line in _tail(output):
             listener.say(f"  {line}")
         raise _other_failure(values, value, done, output)
-    reserved, allocated, unknown = _peaks([status["trace"] for status in recorded], listener)
+    reserved, allocated, unknown = peaks_of([status["trace"] for status in recorded], listener)
     return Trial(
         place,
         value,
@@ -214,7 +214,7 @@ def _run(order: Order, values: ValueRange, place: int, folder: str, listener: Li
 
 
 @contextlib.contextmanager
-def _talking_to(path: Path) -> Iterator[None]:
+def talking_to(path: Path) -> Iterator[None]:
     """Redirects the output of the command and memdiag to a file, and its input from nothing."""
     sys.stdout.flush()
     if sys.stderr is not None:
@@ -263,7 +263,7 @@ def _tail(path: Path) -> list[str]:
         return file.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
 
 
-def _peaks(traces: list[str], listener: Listener) -> tuple[int | None, int | None, int]:
+def peaks_of(traces: list[str], listener: Listener) -> tuple[int | None, int | None, int]:
     """Returns the peaks of reserved and allocated bytes over all devices of all processes, or None if unknown.
 
     The third number is the additional memory that a card may need.

@@ -131,7 +131,12 @@ def _presence(folder: str) -> tuple[list[dict[str, Any]], list[str]]:
     with contextlib.suppress(OSError):
         inside.rmdir()
     nested = [str(content["nested"]) for content in found if "nested" in content]
-    processes = [content for content in found if "nested" not in content and not content.get("data_worker")]
+    waits = {content.get("pid"): content["waited"] for content in found if "waited" in content}
+    processes = [
+        {**content, **({"waited": waits[content["pid"]]} if content.get("pid") in waits else {})}
+        for content in found
+        if not {"nested", "waited"} & set(content) and not content.get("data_worker")
+    ]
     return sorted(processes, key=lambda process: process.get("began") or 0), nested
 
 

@@ -16,22 +16,28 @@ _STEPS = re.compile(r"(\d*):(\d*)")  # FIRST:LAST
 
 
 def assumed_values(
-    phantom: str | None, *, values: str | None = None, compute: str | None = None, expert_load: str | None = None
+    phantom: str | None,
+    *,
+    values: str | None = None,
+    compute: str | None = None,
+    expert_load: str | None = None,
+    selected: str | None = None,
 ) -> dict[str, str]:
     """Returns the variables that set the values of results on a simulated device.
 
     Args:
         phantom: The simulated device, or None.
-        values, compute, expert_load: The options of the same names of ``memdiag record``, or None.
+        values, compute, expert_load, selected: The options of the same names of ``memdiag record``, or None. The values
+            "auto" set no variable: ``perform_auto`` sets one for each run.
 
     Raises:
         MemdiagError: There is no simulated device, or a value cannot be read.
     """
-    given = {"values": values, "compute": compute, "expert-load": expert_load}
+    given = {"values": values, "compute": compute, "expert-load": expert_load, "selected": selected}
     used = [name for name, value in given.items() if value is not None]
     if phantom is None and used:
         raise MemdiagError(phrase("errors.needs-phantom", value=used[0]), phrase("errors.needs-phantom.hint"))
-    said = {} if values is None else {"MEMDIAG_PHANTOM_VALUES": values}
+    said = {} if values in {None, "auto"} else {"MEMDIAG_PHANTOM_VALUES": str(values)}
     if compute is not None or expert_load is not None:
         from memdiag.phantom.launch import compute_limits
 
@@ -41,6 +47,11 @@ def assumed_values(
         from memdiag.phantom.experts import VARIABLE, read_expert_load
 
         said[VARIABLE] = read_expert_load(expert_load)
+    if selected is not None:
+        from memdiag.phantom.launch import SELECTED
+        from memdiag.runs.selected import read_fractions
+
+        said[SELECTED] = f"{read_fractions(selected).high:g}"
     return said
 
 

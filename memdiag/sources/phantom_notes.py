@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memdiag.results.finding import Note
-from memdiag.text import joined, phrase
+from memdiag.text import Phrase, joined, phrase
 from memdiag.units import format_bytes
 
 _MOST = 12  # limits on sentences, places and functions: the file may come from a stranger
@@ -30,6 +30,8 @@ def phantom_notes(own: Mapping[str, Any]) -> list[Note]:
         )
     if read := _read_backs(device.get("read_backs"), device.get("values")):
         notes.append(Note("MD927", read))
+    if sizes := _assumed_sizes(device.get("assumed_sizes")):
+        notes.append(Note("MD932", sizes))
     if refused := _texts(device.get("refused")):
         notes.append(Note("MD928", phrase("notes.phantom.refused", names=", ".join(refused))))
     if computed := _computed(device.get("computed")):
@@ -127,9 +129,25 @@ def _computed(given: Any) -> str:
 
 
 def _read_backs(given: Any, values: Any) -> str:
-    count = given.get("count") if isinstance(given, dict) else 0
-    if not isinstance(count, int) or isinstance(count, bool) or not 0 < count < 1 << 60:
+    count = _number(given.get("count")) if isinstance(given, dict) else 0
+    if not count:
         return ""
+    return phrase(
+        "notes.phantom.read", count=count, places=_places(given), values=_text(values) or phrase("notes.phantom.zeros")
+    )
+
+
+def _assumed_sizes(given: Any) -> str:
+    """Returns how many sizes were assumed, and for which fraction of selected elements; "" for none."""
+    count = _number(given.get("count")) if isinstance(given, dict) else 0
+    fraction = given.get("fraction") if count else None
+    if not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+        return ""
+    return phrase("notes.phantom.sizes", count=count, places=_places(given), fraction=f"{fraction:g}")
+
+
+def _places(given: Mapping[str, Any]) -> Phrase | str:
+    """Returns the first places in the program at which something happened, and how often; "" if unknown."""
     listed = given.get("places")
     places = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     named = [
@@ -137,10 +155,7 @@ def _read_backs(given: Any, values: Any) -> str:
         for entry in places[:_MOST]
         if (where := _text(entry.get("where")))
     ]
-    shown = phrase("notes.phantom.read.places", places=joined(named, ", ")) if named else ""
-    return phrase(
-        "notes.phantom.read", count=count, places=shown, values=_text(values) or phrase("notes.phantom.zeros")
-    )
+    return phrase("notes.phantom.read.places", places=joined(named, ", ")) if named else ""
 
 
 def _times(count: Any) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import sys
 
 import pytest
@@ -46,6 +49,22 @@ def test_no_loop_is_named_while_steps_end_or_few_values_are_read(says):
     assert not says(61, reads=lambda now: {"train.py:7": int(100 * now)}, steps=lambda now: int(now) // 20)
     assert not says(61, reads=lambda now: {"train.py:7": int(now) // 10})
     assert not says(29, reads=lambda now: {"train.py:7": int(100 * now)})
+
+
+def test_with_values_auto_a_loop_that_waits_is_ended(says, monkeypatch, tmp_path):
+    ended = []
+    monkeypatch.setattr(os, "kill", lambda *given: ended.append(given))
+    monkeypatch.setenv("MEMDIAG_RECORD", json.dumps({"folder": str(tmp_path)}))
+    (tmp_path / ".processes").mkdir()
+    says(31, reads=lambda now: {"train.py:7": int(100 * now)})
+    monkeypatch.setenv("MEMDIAG_PHANTOM_END_WAITS", "1")
+    says(29, reads=lambda now: {"train.py:7": int(100 * now)})
+    says(61, reads=lambda now: {"train.py:7": int(100 * now)}, steps=lambda now: int(now) // 20)
+    assert not ended
+    says(31, reads=lambda now: {"train.py:7": int(100 * now)})
+    assert ended == [(os.getpid(), signal.SIGTERM)]
+    (note,) = (tmp_path / ".processes").iterdir()
+    assert json.loads(note.read_text())["pid"] == os.getpid()
 
 
 def test_weights_that_are_made_on_the_host_are_named_with_the_line_of_the_program(says):

@@ -121,6 +121,15 @@ def test_what_is_assumed_of_it_and_what_was_read_back_are_told(opened):
     assert "cudaMallocManaged of libcudart" in notes["MD928"]
 
 
+def test_sizes_that_were_assumed_are_told(opened):
+    sizes = {"fraction": 0.25, "count": 3, "places": [{"where": "nms.py:7", "count": 3}], "last": "nms.py:7"}
+    notes = notes_of(opened(phantom=True, phantom_device={"assumed_sizes": sizes}))
+    assert notes["MD932"].startswith(
+        "3 sizes depend on values that the simulated device did not compute, first at nms.py:7"
+    )
+    assert "the fraction 0.25 of their elements, and --selected 0..1" in notes["MD932"]
+
+
 def test_what_was_computed_and_what_could_not_be_timed_is_told(opened):
     counts = {
         "limit_bytes": 65536,
@@ -164,8 +173,9 @@ def test_a_device_described_by_a_stranger_makes_no_such_notes(opened, value):
         "computed": value,
         "timing": value,
         "experts": value,
+        "assumed_sizes": value,
     }
-    assert not {"MD926", "MD927", "MD928", "MD929", "MD930", "MD931"} & set(
+    assert not {"MD926", "MD927", "MD928", "MD929", "MD930", "MD931", "MD932"} & set(
         notes_of(opened(phantom=True, phantom_device=device))
     )
 

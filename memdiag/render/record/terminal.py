@@ -150,6 +150,9 @@ def _steered(found: RunMemory | None) -> Iterator[str]:
         return
     for text in found.steered:
         yield row(phrase("record.note"), phrase("record.steered", text=text))
+    if found.last_synthetic is not None:
+        values, place = found.last_synthetic
+        yield row("", phrase("record.steered.last", value=phrase(f"record.value.{values}"), place=place))
     if found.is_steered_by_values:
         yield row("", phrase("record.steered.how"))
 

@@ -1,0 +1,171 @@
+"""``memdiag record --values auto``: runs a command on a simulated device again if values that were not computed end it.
+
+The first run reads zeros, the default. The following ones compute small tensors, which gives true values, and differ in
+what the program reads for the rest. A run is repeated if it failed, or waits in a loop without a training step, after
+the program read such values. An out-of-memory error, a signal and a call that cannot be simulated are answers: then
+the command does not run again. The files of a repeated run are removed, because the next run writes its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from memdiag.phantom.launch import COMPUTE, SMALL_BYTES, VALUES
+from memdiag.recorder.phantom_facts import END_VARIABLE
+from memdiag.runs.listener import SILENT, Listener
+from memdiag.runs.recording import Done, Order, perform
+from memdiag.text import Phrase, phrase
+from memdiag.units import MIB
+
+if TYPE_CHECKING:
+    from memdiag.recorder.launch import Ended
+    from memdiag.runs.finishing import FinishedRun
+
+AUTO = "auto"
+# As little as possible first. With computed tensors, the values apply only to results that are too large or unknown:
+# finite passes checks with isfinite and all, ones a logarithm or a division, random numbers a comparison of two. To
+# compute larger tensors gives true values as well, but can take long.
+_LARGER_BYTES = 64 * MIB
+_ORDER = (
+    ("zeros", 0),
+    ("zeros", SMALL_BYTES),
+    ("finite", SMALL_BYTES),
+    ("zeros", _LARGER_BYTES),
+    ("ones", SMALL_BYTES),
+    ("random", SMALL_BYTES),
+)
+_REFUSED = ("cannot imitate", "does not imitate")
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Settings of one run: the variables, and the options that set them."""
+
+    variables: Mapping[str, str]
+    options: str
+
+
+@dataclass(frozen=True)
+class _Culprit:
+    """The last read of a value that no kernel computed, in the process that ended the run: its place and the count."""
+
+    where: str
+    count: int
+    waited: bool
+
+
+def perform_auto(
+    order: Order, listener: Listener = SILENT, then: Callable[[FinishedRun, Ended, str], None] | None = None
+) -> Done:
+    """Runs a command with one setting of values after the other, until one gets past the failure.
+
+    Args:
+        order: The command, without a setting of values; other settings hold in each run.
+        listener: Receives progress.
+        then: As for ``perform``, for the last run.
+
+    Returns:
+        The last run.
+
+    Raises:
+        MemdiagError: The command cannot be started, or the run cannot be written.
+    """
+    choices = _choices(order)
+    for number, choice in enumerate(choices, 1):
+        is_last = number == len(choices)
+        look = _Look(None if is_last else culprit_of, then)
+        variables = {**order.environment, **choice.variables, END_VARIABLE: "0" if is_last else "1"}
+        done = perform(replace(order, environment=variables), listener, look)
+        if look.culprit is None:
+            _say_how_it_ended(choices[:number], done, listener)
+            break
+        facts = {"value": value_of(choice.variables[VALUES]), "place": look.culprit.where, "count": look.culprit.count}
+        key = "record.auto.waits" if look.culprit.waited else "record.auto.failed"
+        listener.say(f"memdiag: {phrase(key, next=choices[number].options, **facts)}")
+        _remove(done)
+    return done
+
+
+class _Look:
+    """Looks for the culprit of a run that has ended; without one, the run is the last, and ``then`` is called.
+
+    Args:
+        search: Returns the culprit of a run, or None; None if the run is the last in any case.
+        then: As for ``perform``.
+    """
+
+    def __init__(
+        self,
+        search: Callable[[FinishedRun, Ended], _Culprit | None] | None,
+        then: Callable[[FinishedRun, Ended, str], None] | None,
+    ) -> None:
+        self._search, self._then = search, then
+        self.culprit: _Culprit | None = None
+
+    def __call__(self, run: FinishedRun, ended: Ended, before: str) -> None:
+        """Called when the files of a run are complete."""
+        self.culprit = None if self._search is None else self._search(run, ended)
+        if self.culprit is None and self._then is not None:
+            self._then(run, ended, before)
+
+
+def _choices(order: Order) -> list[_Choice]:
+    """Returns the settings in the order of the runs; a limit of computed tensors that the user gave always holds."""
+    given = order.environment.get(COMPUTE) or os.environ.get(COMPUTE)
+    found: list[_Choice] = []
+    for values, limit in _ORDER:
+        variables = {VALUES: values}
+        options = [f"--values {values}"] if values != "zeros" else []
+        if limit and not given:
+            variables[COMPUTE] = str(limit)
+            options.append("--compute small" if limit == SMALL_BYTES else f"--compute small={limit // MIB}MiB")
+        if not found or options:
+            found.append(_Choice(variables, " ".join(options)))
+    return found
+
+
+def culprit_of(run: FinishedRun, ended: Ended) -> _Culprit | None:
+    """Returns the read that may have ended a run, or None if the run succeeded or has another answer."""
+    if ended.status == 0 or ended.signals:
+        return None
+    errors = [str(process.get("exception") or "") for process in run.processes]
+    if any("out of memory" in error.lower() or any(text in error for text in _REFUSED) for error in errors):
+        return None
+    waited = [process["waited"] for process in run.processes if isinstance(process.get("waited"), dict)]
+    if waited:
+        return _Culprit(str(waited[0].get("last") or ""), int(waited[0].get("count") or 0), waited=True)
+    read = [(process, process.get("synthetic") or {}) for process in run.processes]
+    read = [(process, facts) for process, facts in read if facts.get("count")]
+    if not read:
+        return None
+    _, facts = min(read, key=lambda pair: (not pair[0].get("exception"), pair[0].get("ended") or 0))
+    return _Culprit(str(facts.get("last") or ""), int(facts["count"]), waited=False)
+
+
+def value_of(values: str) -> Phrase:
+    """Returns what a result that no kernel computed reads as, with a setting of ``--values``."""
+    return phrase(f"record.value.{values if values in dict(_ORDER) else 'zeros'}")
+
+
+def _say_how_it_ended(tried: Sequence[_Choice], done: Done, listener: Listener) -> None:
+    if len(tried) < 2:
+        return
+    if done.ended.status == 0:
+        said = phrase("record.auto.found", options=tried[-1].options)
+    elif done.ended.signals:
+        return
+    else:
+        said = phrase("record.auto.none", options=", ".join(choice.options for choice in tried[1:]))
+    listener.say(f"memdiag: {said}")
+
+
+def _remove(done: Done) -> None:
+    """Removes the files of a run that is repeated, and nothing that the program may have written next to them."""
+    from memdiag.recorder import run_folder
+
+    if done.run is not None and done.run.single is not None:
+        run_folder.remove_file(done.run.single)
+    run_folder.clear(done.folder)

@@ -1,0 +1,111 @@
+"""``--values auto`` runs a command again only if values that no kernel computed may have ended it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from memdiag.cli.main import main
+from memdiag.recorder.launch import Ended
+from memdiag.recorder.run_folder import RunFolder, clear
+from memdiag.runs.finishing import FinishedRun
+from memdiag.runs.recording import Order
+from memdiag.runs.values_auto import _choices, culprit_of
+from tests.phantom.cuda_stand_in import PYTHON, needs_torch
+
+READ = {"count": 3, "last": "train.py:7", "values": "zeros", "auto": True}
+FAILED = {"pid": 1, "exception": "builtins.ValueError: not three", "synthetic": READ, "ended": 5}
+# Small tensors are computed; the mean of a large one is not.
+PROGRAM = """
+import math, sys, torch
+small = torch.ones(4, device="cuda") * 3
+if small.mean().item() != 3:
+    raise ValueError("not three")
+large = torch.empty(1 << 22, device="cuda").normal_()
+print(math.log(large.abs().mean().item()))
+"""
+
+
+def run_of(*processes):
+    return FinishedRun(RunFolder("run", ""), (), processes, None, (), any_python=True, phantom=True)
+
+
+def test_the_process_with_the_exception_names_the_place():
+    other = {**FAILED, "exception": None, "synthetic": {**READ, "last": "other.py:1"}, "ended": 4}
+    culprit = culprit_of(run_of(other, FAILED), Ended(1, 0.0))
+    assert culprit is not None
+    assert (culprit.where, culprit.count, culprit.waited) == ("train.py:7", 3, False)
+
+
+def test_a_process_that_waited_for_a_value_is_named():
+    waiting = {"pid": 1, "waited": {**READ, "last": "loop.py:3"}}
+    culprit = culprit_of(run_of(waiting), Ended(-15, 0.0))
+    assert culprit is not None
+    assert (culprit.where, culprit.waited) == ("loop.py:3", True)
+
+
+@pytest.mark.parametrize(
+    ("process", "ended"),
+    [
+        (FAILED, Ended(0, 0.0)),
+        (FAILED, Ended(-2, 0.0, [2])),
+        ({**FAILED, "synthetic": None}, Ended(1, 0.0)),
+        ({**FAILED, "exception": "torch.OutOfMemoryError: CUDA out of memory. Tried …"}, Ended(1, 0.0)),
+        ({**FAILED, "exception": "RuntimeError: the phantom device cannot imitate cudaIpcGetMemHandle"}, Ended(1, 0.0)),
+    ],
+    ids=["success", "signal", "nothing read", "out of memory", "not simulated"],
+)
+def test_other_ends_are_answers(process, ended):
+    assert culprit_of(run_of(process), ended) is None
+
+
+def test_tensors_are_computed_before_other_values_are_tried():
+    options = [choice.options for choice in _choices(Order(("python",)))]
+    assert options[:4] == ["", "--compute small", "--values finite --compute small", "--compute small=64MiB"]
+    given = Order(("python",), environment={"MEMDIAG_PHANTOM_COMPUTE": "1000"})
+    assert [choice.options for choice in _choices(given)] == [
+        "",
+        "--values finite",
+        "--values ones",
+        "--values random",
+    ]
+
+
+def test_the_files_of_a_repeated_run_are_removed_and_others_stay(tmp_path):
+    for name in ("rank0.pkl", "rank0.json", "manifest.json", "results.txt"):
+        (tmp_path / name).write_text("{}")
+    clear(RunFolder(str(tmp_path), ""))
+    assert [path.name for path in tmp_path.iterdir()] == ["results.txt"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--values", "auto"], "needs --phantom"),
+        (["--values", "auto", "--phantom", "cuda:h100-80g", "--find-max", "x=1..2"], "cannot be combined"),
+    ],
+)
+def test_what_auto_needs(options, said, capsys):
+    assert main(["record", *options, "--", "true", "{x}"]) == 2
+    assert said in capsys.readouterr().err
+
+
+@needs_torch
+def test_the_first_setting_that_works_is_named_and_recorded(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    words = ["record", "--phantom", "cuda:h100-80g", "--values", "auto", "-o", "run", "--", PYTHON, "program.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "memdiag", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "0.0\n"), done.stderr
+    assert (
+        "program.py:4, where it read 0 (or False); memdiag runs the command again with --compute small" in done.stderr
+    )
+    assert "program.py:7, where" in done.stderr
+    assert "the program runs with --values finite --compute small" in done.stderr
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["environment"]["MEMDIAG_PHANTOM_VALUES"] == "finite"
+    assert sorted(path.suffix for path in (tmp_path / "run").iterdir()) == [".json", ".json", ".pkl"]
