@@ -83,8 +83,9 @@ def perform_auto(
             _say_how_it_ended(choices[:number], done, listener)
             break
         facts = {"value": value_of(choice.variables[VALUES]), "place": look.culprit.where, "count": look.culprit.count}
-        key = "record.auto.waits" if look.culprit.waited else "record.auto.failed"
-        listener.say(f"memdiag: {phrase(key, next=choices[number].options, **facts)}")
+        facts["next"] = choices[number].options
+        said = phrase("record.auto.waits", **facts) if look.culprit.waited else phrase("record.auto.failed", **facts)
+        listener.say(f"memdiag: {said}")
         _remove(done)
     return done
 
