@@ -40,8 +40,17 @@ TABLE = HERE / "programs_of_others.toml"
 KINDS = ("cpu", "cuda", "npu")
 HEAD = (
     *("family", "program", "works", "processes", "events", "peak allocated", "by hand", "main part of the peak"),
-    *("time", "of a processor", "one hash"),
+    *("as by hand", "time", "of a processor", "one hash"),
 )
+BY_HAND = HERE / "programs_by_hand.json"  # written by programs/by_hand.py
+# Parts of an estimate, and the words of memdiag for them.
+PARTS = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer states": "optimizer states",
+    "activations": "activations",
+    "workspaces": "library workspaces",
+}
 PHANTOM = "memdiag: the phantom"
 
 
@@ -62,6 +71,7 @@ class Program:
         kinds: Kinds of devices on which it runs at all.
         ranks: Processes of torchrun; 0: none.
         data: Function of synthetic_data that makes its data set.
+        prepare: Script of bench/programs that makes its model and data; it runs in the folder before, unrecorded.
         without: Folder of data sets that is left out of the copy, because clones lack its large files.
         options: Options of ``memdiag record`` on a phantom device.
         parameters: Number of parameters, counted by hand; 0: no estimate.
@@ -82,6 +92,7 @@ class Program:
     kinds: tuple[str, ...] = KINDS
     ranks: int = 0
     data: str = ""
+    prepare: str = ""
     without: str = ""
     options: tuple[str, ...] = ()
     parameters: int = 0
@@ -89,10 +100,22 @@ class Program:
     activations_bytes: int = 0
     how: str = ""
 
-    @property
-    def estimate_bytes(self) -> int | None:
-        """The peak by hand, in bytes; None where nobody counted."""
-        return self.parameters * self.per_parameter_bytes + self.activations_bytes if self.parameters else None
+    def parts_by_hand(self, kind: str) -> dict[str, int]:
+        """The parts of the peak by hand, in bytes; empty where nobody counted.
+
+        The counts of programs/by_hand.py are for the batch that the program has on all kinds of devices. Those of the
+        table are for CUDA.
+        """
+        if self.parameters and kind == "cuda":
+            return {
+                "weights and states": self.parameters * self.per_parameter_bytes,
+                "activations": self.activations_bytes,
+            }
+        counted = json.loads(BY_HAND.read_text(encoding="utf-8"))
+        parts = counted["programs"].get(f"{self.family} {self.name}")
+        if parts is None or (kind == "cpu" and self.cpu.startswith("--device=cpu")):
+            return {}
+        return {**parts, "workspaces": counted["workspaces"]} if kind == "cuda" else dict(parts)
 
     def runs_on(self, kind: str) -> bool:
         """Whether the program is tried on this kind of device."""
@@ -127,6 +150,7 @@ class Row:
     reserved_bytes: int = 0
     estimate_bytes: int | None = None
     cause: str = ""
+    same_part: str = ""
     hashes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -211,9 +235,13 @@ def measure(program: Program, given: argparse.Namespace, commits: Mapping[str, s
             folder = source / program.folder
             if program.data:
                 getattr(synthetic_data, program.data)(folder)
+            environment = {**environment_of(kind), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
+            if program.prepare:
+                made = [given.python, str(HERE / "programs" / program.prepare)]
+                hidden = {**environment, "CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+                subprocess.run(made, cwd=folder, env=hidden, capture_output=True, check=True)
             words = [word.replace("{here}", str(folder)) for word in program.words(kind, given.python)]
             command = [sys.executable, "-m", "memdiag", "record", "-q", *phantom, "-o", str(recorded), "--", *words]
-            environment = {**environment_of(kind), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
             status, *took, said = run(command, folder, environment, given.seconds)
             row.seconds, row.cpu_seconds = took if not number else map(min, took, (row.seconds, row.cpu_seconds))
             files = sorted(recorded.glob("rank*.pkl"))
@@ -242,6 +270,18 @@ def describe(row: Row, files: Sequence[Path], ours: Sequence[str]) -> None:
     row.cause, row.said = cause_of(trace), "; ".join(ours)[:300]
 
 
+def same_part(cause: str, parts: Mapping[str, int]) -> str:
+    """Whether the main part that memdiag names is the largest one by hand; "" where one of both is unknown.
+
+    Temporary tensors, input batches and buffers of collectives are not counted by hand.
+    """
+    named = next((part for part, word in PARTS.items() if word in cause), None)
+    if not parts or named is None:
+        return ""
+    largest = max(parts, key=lambda part: parts[part])
+    return "yes" if largest == named else f"no: {PARTS.get(largest, largest)}"
+
+
 def table_of(rows: Sequence[Row]) -> str:
     """The rows as markdown, a table for each device."""
     parts = []
@@ -253,7 +293,7 @@ def table_of(rows: Sequence[Row]) -> str:
             f"\n## {device}\n",
             f"{share} of {len(own)} programs run unchanged ({share / len(own):.0%}). memdiag refuses {refused}.\n",
             f"| {' | '.join(HEAD)} |",
-            "|---|---|---|--:|--:|--:|--:|---|--:|--:|---|",
+            "|---|---|---|--:|--:|--:|--:|---|---|--:|--:|---|",
             *map(line_of, own),
         ]
     return "\n".join(parts)
@@ -261,17 +301,17 @@ def table_of(rows: Sequence[Row]) -> str:
 
 def line_of(row: Row) -> str:
     """One row of the table."""
-    by_hand = "" if row.estimate_bytes is None or row.device == "cpu" else format_bytes(row.estimate_bytes)
+    by_hand = "" if row.estimate_bytes is None else format_bytes(row.estimate_bytes)
     took = f"{row.seconds:.0f} s | {row.cpu_seconds:.0f} s"
     said = row.said.replace("|", "/")
     if not row.works:
         word = "refused" if row.is_refused else "no"
-        return f"| {row.family} | {row.name} | {word}: {said} | | | | {by_hand} | | {took} | |"
+        return f"| {row.family} | {row.name} | {word}: {said} | | | | {by_hand} | | | {took} | |"
     options = f", with {' '.join(row.options)}" if row.options else ""
     same = "" if len(row.hashes) < 2 else "yes" if len(set(row.hashes)) == 1 else "no"
     return (
         f"| {row.family} | {row.name} | yes{options}{', but: ' + said if said else ''} | {row.num_processes} | "
-        f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {by_hand} | {row.cause} | {took} | {same} |"
+        f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {by_hand} | {row.cause} | {row.same_part} | {took} | {same} |"
     )
 
 
@@ -280,7 +320,9 @@ def write(rows: Mapping[tuple[str, str, str], Row], commits: Mapping[str, str], 
     place = {(one.family, one.name): number for number, one in enumerate(programs)}
     known = [row for row in rows.values() if (row.family, row.name) in place]
     for row in known:
-        row.estimate_bytes = programs[place[row.family, row.name]].estimate_bytes
+        parts = programs[place[row.family, row.name]].parts_by_hand(row.device.partition(":")[0])
+        row.estimate_bytes = sum(parts.values()) or None
+        row.same_part = same_part(row.cause, parts)
     kept = sorted(known, key=lambda row: (KINDS.index(row.device.partition(":")[0]), place[row.family, row.name]))
     head = STEM.with_suffix(".md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
     notes = [f"* {one.family}, {one.name}: {one.how}" for one in programs if one.how]

@@ -1,7 +1,8 @@
-"""Fine-tunes a small Llama for three steps: tuning.py lora|qlora|int8|sft|dpo|liger|float8|flash.
+"""Fine-tunes a small model for three steps: tuning.py KIND.
 
-lora (PEFT), qlora and int8 (PEFT on bitsandbytes, paged 8-bit AdamW), sft and dpo (TRL), liger (its Triton kernels),
-float8 (torchao's linear layers), flash (flash-attn's package).
+Kinds: lora (PEFT), trainer (LoRA by PEFT in the Trainer of transformers), qlora and int8 (PEFT on bitsandbytes, paged
+8-bit AdamW), adam8 (bitsandbytes' AdamW), sft, dpo and grpo (TRL; grpo generates), gla (gated linear attention of
+flash-linear-attention), liger (its Triton kernels), float8 (torchao's linear layers), flash (flash-attn's package).
 """
 
 import sys
@@ -102,6 +103,63 @@ def trl(kind):
     made.train()
 
 
+def grpo():
+    """TRL's GRPOTrainer: four completions for each prompt, judged by their length."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    small = {"vocab_size": 300, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
+    config = transformers.LlamaConfig(**{**CONFIG.to_dict(), **small, "head_dim": 16, "num_key_value_heads": 8})
+    rows = Dataset.from_list([{"prompt": "hello world"}] * 32)
+    settings = GRPOConfig(
+        output_dir="out",
+        max_steps=STEPS,
+        per_device_train_batch_size=BATCH,
+        num_generations=BATCH,
+        max_completion_length=16,
+        bf16=False,
+        report_to=[],
+        save_strategy="no",
+    )
+    GRPOTrainer(
+        AutoModelForCausalLM.from_config(config),
+        reward_funcs=lambda completions, **_: [float(len(one)) for one in completions],
+        args=settings,
+        train_dataset=rows,
+        processing_class=tokenizer(),
+    ).train()
+
+
+def trainer():
+    """LoRA on a model in bfloat16, by the Trainer of transformers."""
+    from peft import LoraConfig, get_peft_model
+
+    model = AutoModelForCausalLM.from_config(CONFIG, dtype=torch.bfloat16)
+    model = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
+    ids = torch.randint(0, 32000, (LENGTH,))
+    settings = transformers.TrainingArguments(
+        "out", max_steps=STEPS, per_device_train_batch_size=BATCH, report_to=[], save_strategy="no", bf16=True
+    )
+    transformers.Trainer(model, settings, train_dataset=[{"input_ids": ids, "labels": ids}] * 32).train()
+
+
+def gla():
+    """A model of flash-linear-attention, whose kernels Triton compiles."""
+    from fla.models import GLAConfig
+
+    config = GLAConfig(hidden_size=512, num_hidden_layers=4, num_heads=4, vocab_size=32000, fuse_cross_entropy=True)
+    model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16).cuda().train()
+    train(model, torch.optim.AdamW(model.parameters(), 1e-4))
+
+
+def adam8():
+    """bitsandbytes' AdamW, whose states have 8 bits."""
+    import bitsandbytes
+
+    model = AutoModelForCausalLM.from_config(CONFIG, dtype=torch.bfloat16).cuda().train()
+    train(model, bitsandbytes.optim.AdamW8bit(model.parameters(), 1e-4))
+
+
 def liger():
     """Liger's kernels in place of those of the model."""
     from liger_kernel.transformers import apply_liger_kernel_to_llama
@@ -131,11 +189,9 @@ torch.manual_seed(0)
 kind = sys.argv[1]
 if kind in ("sft", "dpo"):
     trl(kind)
-elif kind == "liger":
-    liger()
-elif kind == "float8":
-    float8()
-elif kind == "flash":
-    flash()
-else:
+elif kind in ("lora", "qlora", "int8"):
     peft(kind)
+else:
+    {"grpo": grpo, "trainer": trainer, "gla": gla, "adam8": adam8, "liger": liger, "float8": float8, "flash": flash}[
+        kind
+    ]()
