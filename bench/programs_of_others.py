@@ -311,7 +311,8 @@ def line_of(row: Row) -> str:
     same = "" if len(row.hashes) < 2 else "yes" if len(set(row.hashes)) == 1 else "no"
     return (
         f"| {row.family} | {row.name} | yes{options}{', but: ' + said if said else ''} | {row.num_processes} | "
-        f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {by_hand} | {row.cause} | {row.same_part} | {took} | {same} |"
+        f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {by_hand} | {row.cause} | {row.same_part} | "
+        f"{took} | {same} |"
     )
 
 

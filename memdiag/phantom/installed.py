@@ -18,6 +18,13 @@ from memdiag.text import phrase
 
 _SECONDS = 60
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*(\.exe)?")
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+_LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})
+_LONGEST = 64 << 10  # bytes of a shell script that are read
+_ACTIVATE = re.compile(r"""(?:^|[\s;&(])(?:\.|source)\s+["']?([^\s"';&|]+)/activate\b""", re.MULTILINE)
+_PATH_OF_PYTHON = re.compile(
+    r"""(?:^|[\s;&|("'])([^\s"';&|()$]*/(?:python|pypy)[0-9.]*)(?=[\s"';&|)]|$)""", re.MULTILINE
+)
 _QUESTION = """
 import json, sys
 from importlib import metadata
@@ -85,8 +92,9 @@ def installed_for(command: Sequence[str], environment: Mapping[str, str]) -> Ins
 def python_of(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """Returns the words that start the Python of a command.
 
-    A command that is not a Python may be a script of one (torchrun), according to its first line. Anything else (a
-    shell script) is assumed to use the first Python on the PATH.
+    A command that is not a Python may be a script of one (torchrun), according to its first line. ``uv run`` is asked
+    for its Python. A shell script names the Python that it uses by its path, or by the environment that it activates.
+    Anything else is assumed to use the first Python on the PATH.
 
     Raises:
         MemdiagError: No Python was found.
@@ -100,10 +108,50 @@ def python_of(command: Sequence[str], environment: Mapping[str, str]) -> list[st
         return [name]
     if name and (line := _first_line(name)) and any(_PYTHON.fullmatch(Path(word).name) for word in line):
         return line
+    if name and Path(name).name == "uv" and words[1:2] == ["run"]:
+        return _of_uv(name, words)
+    if named := _of_shell(name or "", words):
+        return [named]
     for candidate in ("python", "python3"):
         if found := shutil.which(candidate, path=path):
             return [found]
     raise MemdiagError(phrase("phantom.no-python"), phrase("phantom.no-python.hint"))
+
+
+def _of_uv(uv: str, words: Sequence[str]) -> list[str]:
+    """Returns the words that start the Python of ``uv run``, with its options."""
+    for number, word in enumerate(words[2:], 2):
+        if Path(word).name in _LAUNCHERS:
+            return [uv, *words[1:number], "python"]
+        if _PYTHON.fullmatch(Path(word).name):
+            return [uv, *words[1 : number + 1]]
+        if word in {"-m", "--module", "-s", "--script"} or word.endswith(".py"):
+            return [uv, *words[1:number], "python"]
+    return [uv, "run", "python"]
+
+
+def _of_shell(name: str, words: Sequence[str]) -> str:
+    """Returns the Python that a shell script or the text after -c names; "" for none."""
+    is_shell = Path(name).name in _SHELLS
+    if is_shell and "-c" in words[1:-1]:
+        text = words[words.index("-c") + 1]
+    else:
+        given = next((word for word in words[1:] if not word.startswith("-")), "") if is_shell else name
+        line = _first_line(given) if given else []
+        if not is_shell and not any(Path(word).name in _SHELLS for word in line):
+            return ""
+        text = _text(given)
+    folders = [*_ACTIVATE.findall(text)]
+    paths = [*_PATH_OF_PYTHON.findall(text), *(f"{folder}/python" for folder in folders)]
+    return next((path for path in paths if os.access(path, os.X_OK) and not Path(path).is_dir()), "")
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - the first bytes
+            return file.read(_LONGEST).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _first_line(path: str) -> list[str]:

@@ -45,6 +45,45 @@ def test_the_python_of_a_command_is_found(tmp_path):
         python_of(["nothing"], {"PATH": str(tmp_path)})
 
 
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        (["sh", "-c", "exec {python} train.py"], ""),
+        (["bash", "-c", "cd data && '{python}' -m train; exit $?"], ""),
+        (["sh", "-c", ". {folder}/activate && python train.py"], ""),
+        (["bash", "run.sh"], "set -e\nsource {folder}/activate\npython train.py\n"),
+        (["./run.sh"], "#!/usr/bin/env bash\n{python} train.py --lr 1\n"),
+    ],
+    ids=["-c", "-c in quotes", "activate", "script", "script with its own first line"],
+)
+def test_the_python_that_a_shell_script_names_is_found(words, script, tmp_path, monkeypatch):
+    folder = tmp_path / "venv" / "bin"
+    folder.mkdir(parents=True)
+    python = folder / "python"
+    for path, text in ((python, ""), (tmp_path / "run.sh", script)):
+        path.write_text(text.format(python=python, folder=folder))
+        path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    named = [word.format(python=python, folder=folder) for word in words]
+    assert python_of(named, {"PATH": "/usr/bin:/bin"}) == [str(python)]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["python", "train.py"], ["run", "python"]),
+        (["--with", "torch", "python3.12", "-m", "train"], ["run", "--with", "torch", "python3.12"]),
+        (["--no-sync", "train.py"], ["run", "--no-sync", "python"]),
+        (["torchrun", "train.py"], ["run", "python"]),
+    ],
+)
+def test_uv_is_asked_for_its_python(words, found, tmp_path):
+    uv = tmp_path / "uv"
+    uv.write_text("")
+    uv.chmod(0o755)
+    assert python_of(["uv", "run", *words], {"PATH": str(tmp_path)}) == [str(uv), *found]
+
+
 def test_installed_packages_are_found_without_importing_them(tmp_path):
     package = tmp_path / "torch_npu"
     package.mkdir()

@@ -1,0 +1,82 @@
+"""Measures what recording costs programs of other people, in processor time, and writes reports/other-programs-cost.md.
+
+    python bench/programs_cost.py --sources FOLDER --python VENV/bin/python [--turns 3]
+
+Each program of PROGRAMS runs on the CPU bare and below ``memdiag record -q``, in turns, in a folder of its own. The
+time is that of a processor, of all processes of the run: the program from its start to its end, with the import of
+torch, the recorder, its files, and memdiag's own process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import synthetic_data
+from programs_of_others import HERE, Program, copy_source, environment_of, read_table, run
+
+STEM = HERE.parent / "reports" / "other-programs-cost"
+PROGRAMS = ("makemore gru", "pytorch/examples mnist", "cleanrl dqn")
+SECONDS = 900  # limit of one run
+
+
+def seconds_of(program: Program, given: argparse.Namespace, commit: str, *, is_recorded: bool) -> float:
+    """Returns the processor seconds of one run."""
+    with tempfile.TemporaryDirectory(prefix="cost-") as scratch:
+        source = Path(scratch) / "source"
+        source.mkdir()
+        copy_source(given.sources / program.source.rpartition("/")[2], commit, program, source)
+        folder = source / program.folder
+        if program.data:
+            getattr(synthetic_data, program.data)(folder)
+        record = [sys.executable, "-m", "memdiag", "record", "-q", "--backend", "cpu", "-o", f"{scratch}/run", "--"]
+        command = [*(record if is_recorded else []), *program.words("cpu", given.python)]
+        environment = {**environment_of("cpu"), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
+        status, _, took, said = run(command, folder, environment, SECONDS)
+        if status:
+            raise SystemExit(f"{program.family} {program.name} ended with exit status {status}: {said[-500:]}")
+        return took
+
+
+def main() -> None:
+    """Measures the programs in turns and writes the report."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sources", type=Path, required=True, help="folder with the clones of the repositories")
+    parser.add_argument("--python", required=True)
+    parser.add_argument("--turns", type=int, default=3)
+    given = parser.parse_args()
+    commits, programs = read_table()
+    chosen = [one for one in programs if f"{one.family} {one.name}" in PROGRAMS]
+    times: dict[str, dict[str, list[float]]] = {name: {"bare": [], "recorded": []} for name in PROGRAMS}
+    for _ in range(given.turns):
+        for program in chosen:
+            for kind in ("bare", "recorded"):
+                took = seconds_of(program, given, commits[program.source], is_recorded=kind == "recorded")
+                times[f"{program.family} {program.name}"][kind].append(took)
+        write(times)
+
+
+def write(times: dict[str, dict[str, list[float]]]) -> None:
+    """Writes the report and the times."""
+    rows = []
+    for name, kinds in times.items():
+        bare, recorded = (median(kinds[kind]) for kind in ("bare", "recorded"))
+        shown = " | ".join(" ".join(f"{one:.2f}" for one in kinds[kind]) for kind in ("bare", "recorded"))
+        rows.append(f"| {name} | {shown} | {recorded - bare:+.2f} s | {recorded / bare - 1:+.0%} |")
+    head = STEM.with_suffix(".md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
+    table = [
+        "| program | bare, s | recorded, s | difference of the medians | |",
+        "|---|---|---|--:|--:|",
+        *rows,
+    ]
+    STEM.with_suffix(".md").write_text(f"{head}<!-- table -->\n\n" + "\n".join(table) + "\n", encoding="utf-8")
+    STEM.with_suffix(".json").write_text(json.dumps(times, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
