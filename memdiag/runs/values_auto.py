@@ -1,7 +1,7 @@
 """``memdiag record --values auto``: runs a command on a simulated device again if values that were not computed end it.
 
-The first run reads zeros, the default. The following ones compute small tensors, which gives true values, and differ in
-what the program reads for the rest. A run is repeated if it failed, or waits in a loop without a training step, after
+The first run reads zeros, the default. The following runs compute small tensors, which gives true values. They differ
+in the values that the program reads for other results. A run is repeated if it failed, or waits in a loop without a training step, after
 the program read such values. An out-of-memory error, a signal and a call that cannot be simulated are answers: then
 the command does not run again. The files of a repeated run are removed, because the next run writes its own.
 """
