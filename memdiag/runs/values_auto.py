@@ -1,9 +1,9 @@
 """``memdiag record --values auto``: runs a command on a simulated device again if values that were not computed end it.
 
 The first run reads zeros, the default. The following runs compute small tensors, which gives true values. They differ
-in the values that the program reads for other results. A run is repeated if it failed, or waits in a loop without a training step, after
-the program read such values. An out-of-memory error, a signal and a call that cannot be simulated are answers: then
-the command does not run again. The files of a repeated run are removed, because the next run writes its own.
+in the values that the program reads for other results. A run is repeated if it failed, or waits in a loop without a
+training step, after the program read such values. After an out-of-memory error, a signal, or a call that cannot be
+simulated, the command does not run again. The files of a repeated run are removed, because the next run writes its own.
 """
 
 from __future__ import annotations
