@@ -22,7 +22,7 @@ from memdiag.text import phrase
 from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
-    from memdiag.recorder.launch import Ended
+    from memdiag.recorder.launch import ProgramEnd
     from memdiag.runs.finishing import FinishedRun
 
 OUTPUT, RESULT = "selected-output.txt", "selected.json"
@@ -61,7 +61,7 @@ def perform_selected(
     order: Order,
     fractions: Fractions,
     listener: Listener = SILENT,
-    then: Callable[[FinishedRun, Ended, str], None] | None = None,
+    then: Callable[[FinishedRun, ProgramEnd, str], None] | None = None,
 ) -> Done:
     """Runs a command at the upper end of a range of fractions, then at the lower end, and reports both peaks.
 

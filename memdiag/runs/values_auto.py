@@ -21,7 +21,7 @@ from memdiag.text import Phrase, phrase
 from memdiag.units import MIB
 
 if TYPE_CHECKING:
-    from memdiag.recorder.launch import Ended
+    from memdiag.recorder.launch import ProgramEnd
     from memdiag.runs.finishing import FinishedRun
 
 AUTO = "auto"
@@ -58,7 +58,7 @@ class _Culprit:
 
 
 def perform_auto(
-    order: Order, listener: Listener = SILENT, then: Callable[[FinishedRun, Ended, str], None] | None = None
+    order: Order, listener: Listener = SILENT, then: Callable[[FinishedRun, ProgramEnd, str], None] | None = None
 ) -> Done:
     """Runs a command with one setting of values after the other, until one gets past the failure.
 
@@ -100,13 +100,13 @@ class _Look:
 
     def __init__(
         self,
-        search: Callable[[FinishedRun, Ended], _Culprit | None] | None,
-        then: Callable[[FinishedRun, Ended, str], None] | None,
+        search: Callable[[FinishedRun, ProgramEnd], _Culprit | None] | None,
+        then: Callable[[FinishedRun, ProgramEnd, str], None] | None,
     ) -> None:
         self._search, self._then = search, then
         self.culprit: _Culprit | None = None
 
-    def __call__(self, run: FinishedRun, ended: Ended, before: str) -> None:
+    def __call__(self, run: FinishedRun, ended: ProgramEnd, before: str) -> None:
         """Called when the files of a run are complete."""
         self.culprit = None if self._search is None else self._search(run, ended)
         if self.culprit is None and self._then is not None:
@@ -128,7 +128,7 @@ def _choices(order: Order) -> list[_Choice]:
     return found
 
 
-def culprit_of(run: FinishedRun, ended: Ended) -> _Culprit | None:
+def culprit_of(run: FinishedRun, ended: ProgramEnd) -> _Culprit | None:
     """Returns the read that may have ended a run, or None if the run succeeded or has another answer."""
     if ended.status == 0 or ended.signals:
         return None

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from memdiag.cli.main import main
-from memdiag.recorder.launch import Ended
+from memdiag.recorder.launch import ProgramEnd
 from memdiag.recorder.run_folder import RunFolder, clear
 from memdiag.runs.finishing import FinishedRun
 from memdiag.runs.recording import Order
@@ -35,14 +35,14 @@ def run_of(*processes):
 
 def test_the_process_with_the_exception_names_the_place():
     other = {**FAILED, "exception": None, "synthetic": {**READ, "last": "other.py:1"}, "ended": 4}
-    culprit = culprit_of(run_of(other, FAILED), Ended(1, 0.0))
+    culprit = culprit_of(run_of(other, FAILED), ProgramEnd(1, 0.0))
     assert culprit is not None
     assert (culprit.where, culprit.count, culprit.waited) == ("train.py:7", 3, False)
 
 
 def test_a_process_that_waited_for_a_value_is_named():
     waiting = {"pid": 1, "waited": {**READ, "last": "loop.py:3"}}
-    culprit = culprit_of(run_of(waiting), Ended(-15, 0.0))
+    culprit = culprit_of(run_of(waiting), ProgramEnd(-15, 0.0))
     assert culprit is not None
     assert (culprit.where, culprit.waited) == ("loop.py:3", True)
 
@@ -50,11 +50,14 @@ def test_a_process_that_waited_for_a_value_is_named():
 @pytest.mark.parametrize(
     ("process", "ended"),
     [
-        (FAILED, Ended(0, 0.0)),
-        (FAILED, Ended(-2, 0.0, [2])),
-        ({**FAILED, "synthetic": None}, Ended(1, 0.0)),
-        ({**FAILED, "exception": "torch.OutOfMemoryError: CUDA out of memory. Tried …"}, Ended(1, 0.0)),
-        ({**FAILED, "exception": "RuntimeError: the phantom device cannot imitate cudaIpcGetMemHandle"}, Ended(1, 0.0)),
+        (FAILED, ProgramEnd(0, 0.0)),
+        (FAILED, ProgramEnd(-2, 0.0, [2])),
+        ({**FAILED, "synthetic": None}, ProgramEnd(1, 0.0)),
+        ({**FAILED, "exception": "torch.OutOfMemoryError: CUDA out of memory. Tried …"}, ProgramEnd(1, 0.0)),
+        (
+            {**FAILED, "exception": "RuntimeError: the phantom device cannot imitate cudaIpcGetMemHandle"},
+            ProgramEnd(1, 0.0),
+        ),
     ],
     ids=["success", "signal", "nothing read", "out of memory", "not simulated"],
 )
