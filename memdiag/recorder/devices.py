@@ -83,6 +83,7 @@ class FirstUse:
             self._waiting = None
             self._started(found)
             self._sampler.devices.update(found.devices())
+            self._sampler.are_all = True
 
 
 def has_content(snapshot: dict[str, Any]) -> bool:

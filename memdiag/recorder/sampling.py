@@ -49,6 +49,7 @@ class Sampler:
         self.sources: list[Any] = []
         self.devices: set[int] = set()
         self.processor_seconds = 0.0  # that samples took
+        self.are_all = False  # whether a recording has nothing but samples: then waiting for a processor skips none
         self._steps = steps
         self._interval = interval
         self._kept: list[dict[str, Any]] = []
@@ -103,7 +104,7 @@ class Sampler:
         if not self._lock.acquire(timeout=_LONGEST_WAIT if when in _ALWAYS else 0):
             return
         # The timer's thread delays the program by its processor time only, not while it waits for a busy processor.
-        clock = time.thread_time if when == TIMER else time.perf_counter
+        clock = time.thread_time if when == TIMER or self.are_all else time.perf_counter
         try:
             began, cpu = clock(), time.thread_time()
             is_needed = when in _ALWAYS or (when in _FIRST and when not in self._taken)

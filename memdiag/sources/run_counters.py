@@ -1,7 +1,7 @@
 """Counters of an accelerator whose allocator keeps no history, from the samples of a recording.
 
 The trace has curves and no tensors. An allocator that counts its own peak also knows peaks between two samples: each
-new one becomes a row of its own before the sample that first shows it.
+new one becomes a row of its own, right after the first of the two, since it belongs to the phase that began there.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def with_counters(raw: RawDevice, own: Mapping[str, Any]) -> RawDevice | None:
 def _with_peaks(own: Mapping[str, Any], device: int) -> Iterator[tuple[int, ...]]:
     """Yields time, reserved and allocated bytes (-1: unknown) of each sample, and of new peaks before it."""
     highest = dict.fromkeys(_CURVES, 0)
+    before = -1
     for sample in samples_of(own):
         row = next((row for row in rows_in(sample.sections.get("counters")) if row.get("device") == device), None)
         if row is None:
@@ -56,8 +57,10 @@ def _with_peaks(own: Mapping[str, Any], device: int) -> Iterator[tuple[int, ...]
         now = {name: _bytes(row, f"{name}_bytes") for name in _CURVES}
         peaks = {name: _bytes(row, f"{name}_peak_bytes") for name in _CURVES}
         if any(peaks[name] > max(highest[name], now[name]) for name in _CURVES):
-            yield (sample.t_us, *(max(now[name], peaks[name]) for name in _CURVES))
+            time = sample.t_us if before < 0 else min(before + 1, sample.t_us)
+            yield (time, *(max(now[name], peaks[name]) for name in _CURVES))
         yield (sample.t_us, *now.values())
+        before = sample.t_us
         highest = {name: max(highest[name], now[name], peaks[name]) for name in _CURVES}
 
 

@@ -70,8 +70,9 @@ def phases_of(recorded: ProcessMarks, device: DeviceTrace) -> EventPhases | None
     phase = _spread(where[phases], number, n, _UNKNOWN).astype(np.int8)
     first = where[phases[np.isin(number, (_FORWARD, _BACKWARD, _OPTIMIZER))][0]]
     ends = where[(kind == STEP) & (where >= 0)]
-    asks = np.append(np.flatnonzero((device.events.action == schema.ALLOC) | (device.events.action == schema.OOM)), n)
-    # zero_grad() after step() belongs to the preceding step.
+    requests = np.isin(device.events.action, (schema.ALLOC, schema.OOM))
+    # zero_grad() after step() belongs to the preceding step. A recording of counters has no requests.
+    asks = np.append(np.flatnonzero(requests) if requests.any() else np.arange(n), n)
     starts = np.append(first, asks[np.searchsorted(asks, ends)])
     begins = np.zeros(n + 1, np.int32)
     np.add.at(begins, starts, 1)

@@ -15,6 +15,7 @@ from memdiag.recorder.devices import FirstUse
 from memdiag.recorder.sample_sources import sources_for
 from memdiag.recorder.sampling import Sampler
 from memdiag.sources import load
+from memdiag.trace import schema
 from tests.pythons import cuda_python
 
 torch = pytest.importorskip("torch")
@@ -163,4 +164,7 @@ def test_a_recording_of_counters_has_the_peaks_of_the_real_allocator(tmp_path, m
     assert [int(usage.reserved.max()), int(usage.allocated.max())] == [int(word) for word in done.stdout.split()]
     assert "MD908" in {note.code for note in trace.notes}
     assert len(trace.devices[0].samples) > 3
+    assert set(trace.devices[0].events.step.tolist()) >= {0, 1, 2}
+    at = trace.devices[0].peak("allocated")
+    assert schema.PHASES[trace.devices[0].events.phase[at]] in {"forward", "backward"}
     assert json.loads((tmp_path / "run" / "rank0.json").read_text())["steps"] == 3

@@ -46,6 +46,7 @@ def test_a_new_peak_between_two_samples_is_a_row_before_the_second(tmp_path):
     trace = recording(tmp_path, row(2, 1, 2, 1), row(6, 3, 9, 7), row(6, 3, 9, 7), row(4, 2, 9, 8))
     assert curve(trace, "reserved") == [2, 9, 6, 6, 9, 4]
     assert curve(trace, "allocated") == [1, 7, 3, 3, 8, 2]
+    assert trace.devices[0].events.time_us.tolist() == [10, 11, 11, 12, 13, 13]
 
 
 def test_the_report_says_what_cannot_be_known(tmp_path):
