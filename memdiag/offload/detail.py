@@ -23,9 +23,9 @@ class MovedTensors:
         category: As in CATEGORIES; "activation" for tensors that forward saves for backward.
         name: Their name with each number replaced by a star, or their line of code if they have none.
         destination: "host" or "disk".
-        offload_phase: Phase in which most of them are offloaded.
-        reload_phase: Phase in which most of them are reloaded, or "" if they are not.
-        num_moves: Number of moves over the whole trace.
+        offload_phase: Phase in which most of these tensors are offloaded.
+        reload_phase: Phase in which most of these tensors are reloaded, or "" if they are not reloaded.
+        num_moves: Number of moves of these tensors over the whole trace.
         total_bytes: Bytes copied from the device, over the whole trace.
         exposed_us: Time that the program waits for the copies, or None if the trace has no times.
     """

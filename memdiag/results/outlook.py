@@ -19,8 +19,8 @@ class Rest:
         basis: "earlier_step" (the requests that followed in an earlier step with the same requests) or
             "optimizer_state" (the next step, with the state that the optimizer allocates at the end of the first step:
             a lower bound).
-        peak_reserved_bytes: Reserved peak of the run so far and this estimate.
-        peak_allocated_bytes: Allocated peak of the run so far and this estimate.
+        peak_reserved_bytes: Reserved peak of the recorded run together with this estimate.
+        peak_allocated_bytes: Allocated peak of the recorded run together with this estimate.
         fits: False if a request would fail, True if none would, None if only the lower bound is within the available
             memory.
         step: The earlier step for the basis "earlier_step", otherwise -1.

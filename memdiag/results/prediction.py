@@ -83,7 +83,7 @@ class FirstOom:
         reserved_bytes: Reserved bytes at that moment.
         allocated_bytes: Allocated bytes at that moment.
         usable_bytes: Bytes that the allocator can use at most, or None for no limit.
-        shortfall_bytes: Bytes requested from the driver beyond those left, or None if unknown.
+        shortfall_bytes: Bytes by which the request to the driver exceeds the memory that is left, or None if unknown.
         largest_free_bytes: Largest free block that the request could have used, or None if unknown.
     """
 

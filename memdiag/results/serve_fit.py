@@ -36,7 +36,7 @@ class ServePlan:
         kv_tokens: Tokens that the KV cache holds, each of a request of ``context`` tokens.
         longest: Length in tokens of the longest request that fits, at most the maximum of the model; 0: the weights do
             not fit.
-        concurrency: Requests of ``context`` tokens that fit at the same time.
+        concurrency: Number of requests of ``context`` tokens that fit at the same time.
         flags: Command-line flags of the engine; empty if one request of ``context`` tokens does not fit.
     """
 
@@ -60,7 +60,7 @@ class ServeFitReport:
         device: Name of the card.
         card_bytes: Memory of the card.
         num_parameters: Parameters of the model, computed from the configuration.
-        context: Tokens of a request.
+        context: Number of tokens in a request.
         max_num_seqs: Requests in a batch, for which activations are estimated.
         max_batched_tokens: Tokens in a batch, for which activations are estimated.
         kv_dtype: Data type of the KV cache: "auto" (that of the model) or "fp8".

@@ -14,7 +14,7 @@ class LastFailure:
 
     Attributes:
         requested_bytes: Size of the request.
-        step: Training step; -1: unknown.
+        step: Training step of the failure; -1: unknown.
         phase: Phase of the step; "": unknown.
         num_allocations: Allocations served before the failure.
         is_last: Whether nothing was allocated after the failure.

@@ -153,7 +153,7 @@ def test_the_assumed_load_of_experts_is_told(opened):
     experts = {"load": "skew=0.5", "count": 4, "places": [place, {"where": 3}]}
     notes = notes_of(opened(phantom=True, phantom_device={"experts": experts}))
     assert notes["MD931"] == (
-        "memdiag assumed a load of experts (skew=0.5) in 4 router calls: moe.py:7: 3 calls, "
+        "memdiag assumed how many tokens each expert gets (skew=0.5) in 4 router calls: moe.py:7: 3 calls, "
         "1,024 tokens to 2 of 8 experts each, from 128 to 640 tokens per expert"
     )
     notes = notes_of(opened(phantom=True, phantom_device={"experts": {"load": "balanced", "count": 0, "places": []}}))

@@ -37,7 +37,7 @@ class Misfiled:
 
     Attributes:
         num_tensors: Number of tensors over the whole replay.
-        total_bytes: Bytes of their blocks over the whole replay.
+        total_bytes: Bytes of the blocks of these tensors over the whole replay.
         live_at_peak_bytes: Bytes of those blocks that were live at the reserved peak.
         cost_bytes: Cost of these tensors at the reserved peak. For false long-lived tensors: idle bytes of segments
             that were reserved for them. For false short-lived tensors: free bytes in short-lived segments that a

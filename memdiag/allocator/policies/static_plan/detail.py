@@ -49,7 +49,7 @@ class PlanDetail:
         basis: How the steps were identified.
         num_steps: Number of steps.
         planned_step: Number of the planned step, or None if no steps are known and the whole recording was planned.
-        height_bytes: Height of the plan.
+        height_bytes: Bytes that the plan needs.
         live_peak_bytes: Peak of live bytes in the plan, the lower bound of any plan.
         run_live_peak_bytes: Peak of live bytes of the whole run, the lower bound of any allocator.
         next_step: Number of the next recorded step (else the previous one), which the plan has not seen; None if there
