@@ -1,8 +1,9 @@
 """Memory that a sleeping process keeps: a trainer or an inference engine that shares its card and takes turns.
 
-The process that goes to sleep releases its memory so that another one can use the card. What it keeps is lost to the
-other, and often grows with every turn. A recording shows turns: the process releases at least half of what it had and
-takes it back later, and the memory of other processes on the card changes, or the program marks its sleeps.
+The process that goes to sleep releases its memory so that another one can use the card. Memory that it keeps is not
+available to the other process, and often grows with every turn. A recording shows turns: the process releases at least
+half of its memory and reserves it again later, and the memory of other processes on the card changes, or the program
+marks its sleeps.
 """
 
 from __future__ import annotations

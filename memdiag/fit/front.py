@@ -1,4 +1,4 @@
-"""The Pareto front of the runs: what is processed at a time, and recomputation, against the size of the device."""
+"""The Pareto front of the runs: work done at a time and cost of recomputation, against the size of the device."""
 
 from __future__ import annotations
 

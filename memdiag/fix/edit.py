@@ -1,4 +1,4 @@
-"""Changes to the requests of a recorded program: what it would request with a remedy."""
+"""Changes the requests of a recorded program to those that it would make with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of a card: free and total memory according to its driver, with what this process's allocator has reserved.
+"""Samples of a card: free and total memory according to its driver, and memory reserved by this process's allocator.
 
 The memory outside the allocator (the context, buffers of NCCL or HCCL, other processes) is total - free - reserved.
 A device that the program has not used is never queried: that would create a context on it.

@@ -1,8 +1,8 @@
-"""Which processes of a run share a card, and what each of them had there over time.
+"""Finds which processes of a run share a card, and how much memory each of them held there over time.
 
 Every process samples the whole card, but knows only its own part. Together, the recordings divide the card at every
-sample: what the others had reserved then is in their traces, exactly where events have times, else as of their
-latest sample.
+sample: the traces of the other processes show their reserved memory at that time. It is exact if events have times,
+otherwise it is that of their latest sample.
 """
 
 from __future__ import annotations

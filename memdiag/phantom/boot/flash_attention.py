@@ -1,4 +1,4 @@
-"""Stands for ``flash_attn_2_cuda``, the compiled part of flash-attn: allocates what that allocates, computes nothing.
+"""Stands for ``flash_attn_2_cuda``, the compiled part of flash-attn: it allocates the same, and computes nothing.
 
 flash-attn without its compiled part installs in seconds (``FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE``), and its Python part
 then runs on a simulated card. Tensors, their order and the order in which they are freed are those of

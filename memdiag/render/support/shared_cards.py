@@ -1,4 +1,4 @@
-"""Cards that several processes share, in words: what each held at every hand-off and failure, as rows of a table."""
+"""Cards that several processes share, in words: the memory of each process at every hand-off and failure, as rows."""
 
 from __future__ import annotations
 
