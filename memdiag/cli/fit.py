@@ -54,7 +54,7 @@ def fit(
         typer.Option(
             "--model",
             metavar="CONFIG",
-            help="config.json of a model (transformers or diffusers), for which memdiag runs a program of its own.",
+            help="Run a program of memdiag for the model of this config.json (transformers or diffusers).",
             show_default=False,
         ),
     ] = None,

@@ -84,8 +84,9 @@ def watch(
 
     memdiag attaches to a process that it did not start, through memdiag.arm(),
     Python 3.14's sys.remote_exec or gdb. Once a second, it shows reserved,
-    allocated and free memory, the growth of memory, and the training steps. Press
-    s to write a trace for memdiag analyze, h to record call sites, q to detach.
+    allocated and free memory, the growth of memory, and the training steps.
+    Press s to write a trace for memdiag analyze, h to record call sites, q to
+    detach.
 
     The program continues unchanged, and memdiag leaves nothing behind in it.
 

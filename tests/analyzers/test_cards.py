@@ -83,7 +83,7 @@ def test_what_is_known_of_a_card(subject):
         card.outside_at_end_bytes,
         card.memory_fraction,
     ) == (5, 7, 6, 1.0)
-    assert "whole cards" in card.notes[0]
+    assert "include this memory" in card.notes[0]
 
 
 def test_what_lies_outside_is_unknown_in_other_files(subject):

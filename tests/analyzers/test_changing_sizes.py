@@ -52,7 +52,7 @@ def test_sizes_that_are_new_in_every_step_are_found_with_what_they_took(heap):
     # count.
     assert number(found, "no cached block fitted") == 5
     assert number(found, "memory reserved from the driver for these requests") == (60 + 72 + 58 + 70 + 66) * MIB
-    assert number(found, "most memory that was free in the cache") == (64 + 60 + 72 + 58 + 70 + 2) * MIB
+    assert number(found, "most free cached memory") == (64 + 60 + 72 + 58 + 70 + 2) * MIB
     assert number(found, "call sites whose sizes change") == 1
     assert number(found, "distinct sizes requested by this call site, 58.00 MiB to 72.00 MiB") == 6
     assert found.title.startswith("Sizes change from step to step under train.py:7 model7 → train.py:1 forward: 5 ")
@@ -109,7 +109,9 @@ def test_retries_for_such_requests_are_counted(heap):
         heap.free(SMALL, 4096)
         place, last = place + 4096, size
     found = findings(heap.trace())["MD126"]
-    assert number(found, "after the cache was released") == 3  # 60, 58 and 66 were smaller than the free memory
+    assert (
+        number(found, "after the allocator released cached memory") == 3
+    )  # 60, 58 and 66 were smaller than the free memory
     assert found.severity == "warning"
 
 

@@ -251,7 +251,7 @@ def test_the_printed_size_is_that_of_the_segment(heap):
     [one] = joined(message(20 * MIB, 90 * MIB, 100 * MIB, MIB), heap.trace())
     assert says(one, "a request of 3.00 MiB (rounded)")
     [other] = joined(message(40 * MIB, 90 * MIB, 100 * MIB, MIB), heap.trace())
-    assert says(other, "explained the message without the trace")
+    assert says(other, "explained without the trace")
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_message_that_does_not_fit_keeps_its_verdict(pieces, text, why):
     pieces.oom(50 * MIB, device_free=4 * MIB)
     alone = read_text(text).messages
     [one] = joined(text, pieces.trace())
-    assert says(one, "explained the message without the trace", why)
+    assert says(one, "explained without the trace", why)
     assert replace(one, judgement=alone[0].judgement) == alone[0]
     assert (one.judgement.verdict, one.judgement.confidence) == (
         alone[0].judgement.verdict,
@@ -286,7 +286,7 @@ def test_a_message_without_numbers_keeps_its_verdict(pieces):
     report = read_text(message(50 * MIB, 40 * MIB, 160 * MIB, 4 * MIB))
     bare = replace(report, messages=(replace(report.messages[0], fields={"device_index": 0}),))
     [one] = join(bare, pieces.trace()).messages
-    assert says(one, "explained the message without the trace: the message has no numbers")
+    assert says(one, "explained without the trace: the message has no numbers")
 
 
 def test_files_without_addresses_tell_amounts(pieces):
@@ -318,13 +318,11 @@ def test_without_a_failure_in_the_trace_a_like_moment_stands_in(pieces):
     [served] = joined(message(38 * MIB, 30 * MIB, 160 * MIB, 4 * MIB), pieces.trace())
     assert says(
         served,
-        "explained the message without the trace",
+        "explained without the trace",
         "could have served the request by releasing 40.00 MiB of cache",
     )
     [far] = joined(message(50 * MIB, 400 * MIB, 640 * MIB, 4 * MIB), trace)
-    assert says(
-        far, "explained the message without the trace: the trace has no out-of-memory event, and its numbers are far"
-    )
+    assert says(far, "explained without the trace: the trace has no out-of-memory event, and its numbers are far")
     assert far.moment == ""
 
 

@@ -111,7 +111,7 @@ def test_a_simulated_run_is_held_against_its_recording(said, tmp_path, cuda):
 
 def test_what_it_is_refused_for(refused, cuda, tmp_path):
     assert "fewer than two traces" in refused()
-    assert "cannot be compared with anything" in refused(cuda)
+    assert "there is nothing to compare it with" in refused(cuda)
     assert "does not know this moment" in refused(cuda, cuda, "--at", "noon")
     assert "this trace does not contain device 3" in refused(cuda, cuda, "--device", 3)
     assert "can be shown side by side" in refused(*[cuda] * 9)

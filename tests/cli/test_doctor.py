@@ -53,7 +53,7 @@ def test_a_python_with_torch_is_tried(tmp_path, capsys, monkeypatch):
     assert by_name["cpu"]["works"] is True
     assert by_name["cpu"]["num_events"] >= 1
     assert by_name["cuda"]["works"] is None
-    assert "does not support it" in by_name["cuda"]["reason"]
+    assert "does not support CUDA or ROCm" in by_name["cuda"]["reason"]
     assert by_name["npu"]["works"] is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["env"]  # no other file remains
 

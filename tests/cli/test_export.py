@@ -58,7 +58,7 @@ def test_a_default_name_beside_the_trace(elsewhere, capsys):
     assert (elsewhere / "t-exported.pickle").exists()
     assert trace.read_bytes() == OOM.read_bytes()
     assert main(["export", "t.pickle", "-o", "t.pickle"]) == 2
-    assert "the trace itself" in capsys.readouterr().err
+    assert "would overwrite the trace" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

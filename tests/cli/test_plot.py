@@ -155,5 +155,5 @@ def test_the_trace_itself_is_not_overwritten(elsewhere, capsys):
     trace = elsewhere / "t.svg"
     trace.write_bytes(OOM.read_bytes())
     assert plotted(trace, "-o", "t.svg") == 2
-    assert "the trace itself" in capsys.readouterr().err
+    assert "would overwrite the trace" in capsys.readouterr().err
     assert trace.read_bytes() == OOM.read_bytes()

@@ -176,7 +176,7 @@ def test_a_rank_of_the_newest_run(goldens, capsys):
         shown = capsys.readouterr()
         assert f"reading {run / 'rank1.pkl'}" in shown.err
         assert "--at oom" in shown.out
-        assert "explained the message without the trace" not in shown.out
+        assert "explained without the trace" not in shown.out
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -295,7 +295,7 @@ def test_traces_without_events_are_refused(refused, goldens, train):
     error, hint = refused(goldens / "cuda-2.13.0-no-trace" / "snapshot.pickle")
     assert "no allocations to replay: it contains memory at one moment, without history" in error
     assert "memdiag record" in hint
-    assert "the trace itself" in refused(train, "--out", train)[0]
+    assert "would overwrite the trace" in refused(train, "--out", train)[0]
 
 
 def test_a_recording_of_the_cpu_is_asked_of_another_allocator(asked, goldens):

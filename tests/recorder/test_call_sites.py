@@ -70,4 +70,4 @@ def test_a_recording_has_the_lines(accelerator, tmp_path):
     assert line in finding.title
     assert line in {row.value for row in finding.evidence}
     unknown = replace(trace, recorded=replace(trace.recorded, calls={}))
-    assert "at a limit:" in next(iter(fragmentation.analyze(unknown, Context()))).title
+    assert "at a limit of this process:" in next(iter(fragmentation.analyze(unknown, Context()))).title
