@@ -1,11 +1,11 @@
-"""Runs ``memdiag fix`` on programs that run out of memory, and writes reports/fix.md.
+"""Runs ``memdiag fix`` on programs that run out of memory, and writes reports/fix.md and reports/fix-npu.md.
 
     python bench/fix.py --python VENV/bin/python [--only "logits;cache"] [--device cuda:h100-80g] [--work FOLDER]
 
-VENV has a CUDA build of torch, and transformers, timm, Lightning, diffusers, peft and torchvision. Each program of
-bench/programs/pains.py gets the memory with which bench/pains.py shows that it runs out of memory, each one of
-bench/programs/others.py about three quarters of what it needs. Nothing in them is edited. Results are kept in FOLDER,
-so that a second run continues.
+VENV has a build of torch for the device, and transformers, timm, Lightning, diffusers, peft and torchvision. Each
+program of bench/programs/pains.py gets the memory with which bench/pains.py shows that it runs out of memory, each one
+of bench/programs/others.py about three quarters of what it needs. Nothing in them is edited. Results are kept in
+FOLDER, one folder per device, so that a second run continues. Each device has its own report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from pains import PAINS, Pain  # noqa: E402 - a script beside this one
 
-REPORT = HERE.parent / "reports" / "fix.md"
+REPORTS = {backend: HERE.parent / "reports" / f"fix{end}.md" for backend, end in (("cuda", ""), ("npu", "-npu"))}
 CONTEXT = 0.5  # GiB of the card outside the allocator; the memory of a pain is that for PyTorch
 UNSAFE = {"graphs"}  # whose only remedy may change results
 LIMIT = 900  # seconds of one program
@@ -41,6 +41,13 @@ OTHERS = (
     Pain("nanogpt", "nanoGPT style", 5.5, ""),
 )
 
+# What a device cannot run, by backend and name.
+ABSENT = {
+    "npu": {
+        "graphs": "torch_npu captures graphs in another class, and a simulated NPU captures none",
+        "lightning": "Lightning has no accelerator for NPUs",
+    },
+}
 MISSES = {
     "cache": "the dict grows in each step: no remedy stops a leak, and memdiag names the line",
 }
@@ -50,24 +57,19 @@ def fix(pain: Pain, python: str, device: str, work: Path) -> dict[str, Any] | No
     """Returns the report of ``memdiag fix --json``, or None if it ended with an error."""
     kept = work / f"{pain.name}.json"
     if kept.exists():
-        return dict(json.loads(kept.read_text(encoding="utf-8")))
-    command = [
-        sys.executable,
-        "-m",
-        "memdiag",
-        "fix",
-        "--json",
-        "--phantom",
-        device,
-        "--budget",
-        f"{pain.gib + CONTEXT}GiB",
-    ]
-    script = "others.py" if pain in OTHERS else "pains.py"
+        result: dict[str, Any] | None = json.loads(kept.read_text(encoding="utf-8"))
+        return result
+    command = [sys.executable, "-m", "memdiag", "fix", "--json", "--phantom", device]
+    command += ["--budget", f"{pain.gib + CONTEXT}GiB"]
+    backend = device.partition(":")[0]
+    script, words = ("others.py", [backend]) if pain in OTHERS else ("pains.py", [f"--{backend}"])
     command += [*pain.options, *(("--unsafe",) if pain.name in UNSAFE else ())]
-    command += ["-o", f"{work / 'runs' / pain.name}/", "--", python, str(HERE / "programs" / script), pain.name]
+    command += ["-o", f"{work / 'runs' / pain.name}/", "--"]
+    command += [python, str(HERE / "programs" / script), pain.name, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     if not done.stdout:
         print(done.stderr[-500:])
+        kept.write_text("null", encoding="utf-8")
         return None
     kept.write_text(done.stdout, encoding="utf-8")
     return dict(json.loads(done.stdout))
@@ -90,10 +92,22 @@ def row(pain: Pain, found: dict[str, Any] | None) -> list[str]:
     return [*cells, format_bytes(actual["allocated_bytes"]), f"{error:+.2%}", fits]
 
 
-def table(rows: list[list[str]], device: str, others: list[list[str]]) -> str:
-    """Returns the report; ``others`` are those of the rows whose programs are in others.py."""
-    needed = [cells for cells in rows if cells[-1] != "fits as it is"]
-    fixed = sum(cells[-1] == "yes" for cells in needed)
+def kept_rows(work: Path) -> list[tuple[Pain, list[str]]]:
+    """Returns the programs that have results in a folder, with their cells."""
+    found = []
+    for pain in (*PAINS, *OTHERS):
+        file = work / f"{pain.name}.json"
+        if file.exists():
+            found.append((pain, row(pain, json.loads(file.read_text(encoding="utf-8")))))
+    return found
+
+
+def report_of(found: list[tuple[Pain, list[str]]], device: str) -> str:
+    """Returns the report on a device."""
+    needed = [(pain, cells) for pain, cells in found if cells[-1] != "fits as it is"]
+    others = [cells for pain, cells in needed if pain in OTHERS]
+    absent = ABSENT.get(device.partition(":")[0], {})
+    fixed = sum(cells[-1] == "yes" for _, cells in needed)
     lines = [
         "# Programs that `memdiag fix` makes fit",
         "",
@@ -109,21 +123,23 @@ def table(rows: list[list[str]], device: str, others: list[list[str]]) -> str:
         "",
         "| program | GiB it had | chosen remedies | before | predicted | measured | error | fits now |",
         "|---|---|---|---|---|---|---|---|",
-        *(f"| {' | '.join(cells)} |" for cells in rows),
+        *(f"| {' | '.join(cells)} |" for _, cells in found),
     ]
-    shown = {cells[0] for cells in rows if cells[-1] == "no"}
-    lines += ["", "Misses:", ""]
-    lines += [
-        f"* {each.words}: {MISSES.get(each.name, 'not examined')}" for each in (*PAINS, *OTHERS) if each.words in shown
-    ]
-    left = [each.words for each in OTHERS if each.words not in {cells[0] for cells in rows}]
+    missed = [pain for pain, cells in found if cells[-1] == "no"]
+    if missed:
+        lines += ["", "Misses:", "", *(f"* {pain.words}: {MISSES.get(pain.name, 'not examined')}" for pain in missed)]
+    words = {pain.name: pain.words for pain in (*PAINS, *OTHERS)}
+    if absent:
+        lines += ["", "Not run on this device:", "", *(f"* {words[name]}: {why}" for name, why in absent.items())]
+    done = {pain.name for pain, _ in found} | absent.keys()
+    left = [text for name, text in words.items() if name not in done]
     if left:
         lines += ["", f"Not measured with this version: {'; '.join(left)}."]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Runs the programs and writes the table."""
+    """Runs the programs and writes the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", required=True, help="the interpreter of an environment with torch for the device")
     parser.add_argument("--device", default="cuda:h100-80g")
@@ -131,23 +147,17 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("memdiag-bench-fix"), help="folder of the kept results")
     parser.add_argument("--kept", action="store_true", help="report the kept results only, and run nothing")
     arguments = parser.parse_args()
-    arguments.work.mkdir(parents=True, exist_ok=True)
-    chosen = [
-        pain
-        for pain in (*PAINS, *OTHERS)
-        if (not arguments.only or re.fullmatch(arguments.only.replace(";", "|"), pain.name))
-        and (not arguments.kept or (arguments.work / f"{pain.name}.json").exists())
-    ]
-    rows = []
-    for pain in chosen:
-        rows.append(row(pain, fix(pain, arguments.python, arguments.device, arguments.work.resolve())))
-        print(rows[-1], flush=True)
-    words = {pain.words for pain in OTHERS}
-    text = table(rows, arguments.device, [cells for cells in rows if cells[0] in words])
-    if arguments.only:
-        print(text)
-    else:
-        REPORT.write_text(text, encoding="utf-8")
+    backend = arguments.device.partition(":")[0]
+    work = arguments.work.resolve() / backend
+    work.mkdir(parents=True, exist_ok=True)
+    for pain in (*PAINS, *OTHERS):
+        if arguments.kept or pain.name in ABSENT.get(backend, {}):
+            continue
+        if arguments.only and not re.fullmatch(arguments.only.replace(";", "|"), pain.name):
+            continue
+        print(row(pain, fix(pain, arguments.python, arguments.device, work)), flush=True)
+    if not arguments.only:
+        REPORTS[backend].write_text(report_of(kept_rows(work), arguments.device), encoding="utf-8")
 
 
 if __name__ == "__main__":

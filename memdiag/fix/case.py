@@ -12,7 +12,7 @@ from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import Workload
 from memdiag.analyzers.support.context import Context, DeviceView
-from memdiag.fix.edit import Edit, edited
+from memdiag.fix.edit import Edit, edited, live_curve
 from memdiag.offload.modules import Modules
 from memdiag.offload.passes import Passes
 from memdiag.trace.model import DeviceTrace, Trace
@@ -55,12 +55,14 @@ class FixCase:
         budget_bytes: Memory of the device that the program should fit into.
         given: Changes by remedies that are already chosen.
         returning: Paths of modules that return several tensors, as far as they are known.
+        facts: Facts about the process that its trace does not show (see ``memdiag.recorder.fixing``).
     """
 
     subject: Subject
     budget_bytes: int
     given: Given = field(default_factory=Given)
     returning: frozenset[str] = frozenset()
+    facts: frozenset[str] = frozenset()
 
     def after(self, given: Given) -> FixCase:
         """Returns the case with the changes of chosen remedies; what was prepared is kept."""
@@ -70,9 +72,9 @@ class FixCase:
         """Returns the case with a share of the allocator's memory to spare; what was prepared is kept."""
         return self._with(replace(self, budget_bytes=self.budget_bytes - int(share * self.room_bytes)))
 
-    def knowing(self, returning: frozenset[str]) -> FixCase:
-        """Returns the case with more modules that return several tensors; what was prepared is kept."""
-        return self._with(replace(self, returning=self.returning | returning))
+    def knowing(self, returning: frozenset[str], facts: frozenset[str] = frozenset()) -> FixCase:
+        """Returns the case with more modules that return several tensors and more facts; what was prepared is kept."""
+        return self._with(replace(self, returning=self.returning | returning, facts=self.facts | facts))
 
     def _with(self, made: FixCase) -> FixCase:
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name in _PREPARED})
@@ -136,6 +138,9 @@ class FixCase:
             lifts_fraction: Whether the recorded per-process memory fraction no longer applies.
         """
         workload = edited(self.subject.workload, edit)
+        if self.subject.is_foreign:  # the CPU's allocator caches nothing
+            peak = int(live_curve(workload, 1).max(initial=0)) + max(self.device.start["allocated"], 0)
+            return Peaks(peak, peak, peak <= self.room_bytes)
         unlimited = self._replay(workload_of=workload, scenario=self._scenario(conf, None, 1.0))
         reserved, allocated = (int(getattr(unlimited, name).max(initial=0)) for name in ("reserved", "allocated"))
         fraction = 1.0 if lifts_fraction else self.subject.limits.share or 1.0

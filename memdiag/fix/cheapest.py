@@ -11,32 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memdiag.allocator.workload import ALLOC, FREE, FREE_REQUESTED, Workload
 from memdiag.trace.table import Array
 
 _ALL_SETS = 12  # parts up to which all sets are compared
 _CHUNK = 1 << 22  # elements of an intermediate array
 _TARGETS = 48
 _NEIGHBOURS = 2
-_ROUND = 512  # bytes; every allocator of PyTorch rounds to it
-
-
-def live_curve(workload: Workload) -> Array:
-    """Returns the most live bytes (int64) around each row of a trace, relative to the beginning."""
-    size = np.zeros(workload.num_tensors + 1, np.int64)
-    start = workload.start
-    size[start.block_tensor] = start.block_size
-    allocs = workload.op == ALLOC
-    size[workload.tensor[allocs]] = -(-workload.size[allocs] // _ROUND) * _ROUND
-    frees = np.isin(workload.op, (FREE, FREE_REQUESTED)) & (workload.tensor >= 0)
-    change = np.where(allocs, size[workload.tensor], np.where(frees, -size[workload.tensor], 0))
-    row = np.maximum(workload.row, 0)
-    first = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
-    curve = np.full(workload.num_rows + 1, np.iinfo(np.int64).min, np.int64)
-    curve[row[first]] = np.maximum.reduceat(np.cumsum(change), first)
-    known = np.maximum.accumulate(np.where(curve > np.iinfo(np.int64).min, np.arange(len(curve)), 0))
-    filled: Array = curve[known]
-    return filled
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from memdiag.fix.base import Proposal, Refusal
+from memdiag.fix.by_hand import by_hand
 from memdiag.fix.case import FixCase, Given, Peaks
 from memdiag.fix.edit import Edit, union
 from memdiag.fix.remedies import PROGRAM_REMEDIES
@@ -61,7 +62,10 @@ def choose(case: FixCase, *, unsafe: bool, without: Collection[str] = ()) -> Fix
             plan.alone.append((best, alone))
             continue
         if plan.chosen:
-            proposals = _proposals(PROGRAM_REMEDIES[name].propose(case.after(_given(plan.chosen)))) or proposals
+            proposals = _proposals(PROGRAM_REMEDIES[name].propose(case.after(_given(plan.chosen))))
+            if not proposals:  # the chosen ones have already removed what it would remove
+                plan.alone.append((best, alone))
+                continue
         first, best = best, _least(case, plan.chosen, proposals)
         together = _peaks(case, [*plan.chosen, best])
         plan.alone.append((best, alone if best is first else _peaks(case, [best])))
@@ -70,6 +74,8 @@ def choose(case: FixCase, *, unsafe: bool, without: Collection[str] = ()) -> Fix
             plan.predicted = together
     if plan.predicted.fits:
         _drop_unneeded(case, plan)
+    else:
+        plan.refused += by_hand(case)
     return plan
 
 

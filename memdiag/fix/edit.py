@@ -10,6 +10,7 @@ import numpy as np
 from memdiag.allocator.workload import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Workload
 from memdiag.trace.table import Array
 
+ROUNDING = 512  # bytes; the allocators of PyTorch for CUDA and NPU round to it
 _FREES = (FREE, FREE_REQUESTED, FREE_COMPLETED)
 
 
@@ -220,3 +221,26 @@ def union(edits: Sequence[Edit]) -> Edit:
     for edit in edits:
         together |= edit
     return together
+
+
+def live_curve(workload: Workload, rounding: int = ROUNDING) -> Array:
+    """Returns the most live bytes (int64) around each row of a trace, relative to the beginning.
+
+    Args:
+        workload: The requests.
+        rounding: Bytes to a multiple of which the allocator rounds requests.
+    """
+    size = np.zeros(workload.num_tensors + 1, np.int64)
+    start = workload.start
+    size[start.block_tensor] = start.block_size
+    allocs = workload.op == ALLOC
+    size[workload.tensor[allocs]] = -(-workload.size[allocs] // rounding) * rounding
+    frees = np.isin(workload.op, (FREE, FREE_REQUESTED)) & (workload.tensor >= 0)
+    change = np.where(allocs, size[workload.tensor], np.where(frees, -size[workload.tensor], 0))
+    row = np.maximum(workload.row, 0)
+    first = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
+    curve = np.full(workload.num_rows + 1, np.iinfo(np.int64).min, np.int64)
+    curve[row[first]] = np.maximum.reduceat(np.cumsum(change), first)
+    known = np.maximum.accumulate(np.where(curve > np.iinfo(np.int64).min, np.arange(len(curve)), 0))
+    filled: Array = curve[known]
+    return filled

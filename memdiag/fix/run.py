@@ -17,8 +17,8 @@ from memdiag.fix.advice import advise
 from memdiag.fix.base import Proposal
 from memdiag.fix.case import FixCase, Peaks
 from memdiag.fix.choose import FixPlan, choose
-from memdiag.fix.losses import compare_losses
-from memdiag.fix.structure import outputs_in
+from memdiag.fix.losses import compare_losses, compare_times
+from memdiag.fix.structure import lines_in
 from memdiag.fix.trial import ProgramTrial, as_result, resized, run
 from memdiag.fix.undo import find_worse
 from memdiag.results.fix import FixPeaks, FixReport, FixStep
@@ -96,12 +96,13 @@ def fix(
         tempfile.TemporaryDirectory(prefix="memdiag-losses-") as before,
         tempfile.TemporaryDirectory(prefix="memdiag-losses-") as after,
         tempfile.TemporaryDirectory(prefix="memdiag-outputs-") as outputs,
+        tempfile.TemporaryDirectory(prefix="memdiag-facts-") as facts,
     ):
         if recorded is None:
             base = order if device is None else replace(order, phantom=resized(device, _PLENTY))
             told = {"losses": before} if device is None else {}
-            recorded = heaviest(run(base, {**told, "outputs": outputs}, listener), listener)
-        case = case_of(recorded, _budget(wanted), listener).knowing(outputs_in(Path(outputs)))
+            recorded = heaviest(run(base, {**told, "outputs": outputs, "facts": facts}, listener), listener)
+        case = case_of(recorded, _budget(wanted), listener).knowing(lines_in(Path(outputs)), lines_in(Path(facts)))
         undone: list[FixStep] = []
         plan: FixPlan | None = None
         while True:
@@ -121,10 +122,12 @@ def fix(
             trial = ProgramTrial(order, case, applied.variable, listener, losses, refused, Path(outputs))
             report, attempt = trial.measured(report, plan.chosen)
             if report.actual is not None and report.actual.fits:
-                compared = compare_losses(Path(before), losses) if device is None else None
-                return replace(report, losses=compared), applied
+                if device is None:  # a simulated one computes no losses
+                    compared, times = compare_losses(Path(before), losses), compare_times(Path(before), losses)
+                    report = replace(report, losses=compared, times=times)
+                return report, applied
             with listener.busy(phrase("fix.busy")):
-                known, case = case.returning, case.knowing(outputs_in(Path(outputs)))
+                known, case = case.returning, case.knowing(lines_in(Path(outputs)))
                 if case.returning - known:  # the recording did not show them
                     plan = None
                     continue

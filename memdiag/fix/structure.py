@@ -140,6 +140,11 @@ def barriers(case: FixCase, remedy: str, *, is_offload: bool = False) -> list[Ba
     return [each for each in found if int(sizes[each.rows].sum()) > least]
 
 
+def is_sharded(case: FixCase) -> bool:
+    """Returns whether FSDP shards the model, so that its parameters and states are no plain tensors."""
+    return any("/torch/distributed/fsdp/" in frame.filename.replace("\\", "/") for frame in case.trace.stacks.frames)
+
+
 def refusals_in(folder: Path) -> list[Refusal]:
     """Returns what the parts of remedies refused in the program (see ``memdiag.recorder.fixing``).
 
@@ -154,11 +159,11 @@ def refusals_in(folder: Path) -> list[Refusal]:
     return [_refused(remedy, reason, list(paths)) for (remedy, reason), paths in found.items()]
 
 
-def outputs_in(folder: Path) -> frozenset[str]:
-    """Returns the modules that return several tensors (see ``memdiag.recorder.fixing``).
+def lines_in(folder: Path) -> frozenset[str]:
+    """Returns the modules that return several tensors, or facts about the program (see ``memdiag.recorder.fixing``).
 
     Args:
-        folder: Folder with a file for each process; a line has the path of a module.
+        folder: Folder with a file for each process; a line has the path of a module, or a fact.
     """
     files = sorted(folder.glob("*.txt"))
     return frozenset(line for file in files for line in file.read_text(encoding="utf-8").splitlines())

@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 from .config import FIX_VARIABLE
 from .guard import report
 
+_LIBRARIES = ("bitsandbytes", "mindspeed")
+_POOLS = ("core", "memory", "memory_fragmentation")  # in MindSpeed up to core_r0.9
 _SMALL = 1 / 16  # share of the largest returned tensor up to which the others do not count
 
 
@@ -35,6 +39,8 @@ def imported(module: Any) -> None:
         _note_losses(module, told["losses"])
     if told.get("outputs"):
         _note_outputs(module, told["outputs"])
+    if told.get("facts"):
+        _note_facts(module, told["facts"])
 
 
 def _function(folder: str, name: str) -> Any:
@@ -66,7 +72,7 @@ def _own_file(folder: str) -> str:
 
 
 def _note_losses(torch: Any, folder: str) -> None:
-    """Writes the value of every scalar that the program calls backward on to a file of this process."""
+    """Writes the value of every scalar that the program calls backward on, and the time, to a file of this process."""
     original = torch.autograd.backward
     path = _own_file(folder)
 
@@ -74,8 +80,9 @@ def _note_losses(torch: Any, folder: str) -> None:
         try:
             first = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
             if first.numel() == 1:
+                value = float(first.detach())  # waits for the device, so the time includes its work
                 with open(path, "a", encoding="ascii") as file:
-                    file.write(f"{float(first.detach()):.17g}\n")
+                    file.write(f"{value:.17g} {time.perf_counter_ns()}\n")
         except Exception as error:  # noqa: BLE001 - see imported()
             report("loss", error)
         return original(tensors, *args, **kwargs)
@@ -103,6 +110,38 @@ def _note_outputs(torch: Any, folder: str) -> None:
             report("outputs", error)
 
     torch.nn.modules.module.register_module_forward_hook(after)
+
+
+def _note_facts(torch: Any, folder: str) -> None:
+    """Writes facts about this process to a file: a library that it can import, and bytes per element of states."""
+    path, seen = _own_file(folder), set()
+
+    def note(fact: str) -> None:
+        if fact not in seen:
+            seen.add(fact)
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(f"{fact}\n")
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
+        try:
+            for state in optimizer.state.values():
+                for value in state.values():
+                    if isinstance(value, torch.Tensor) and value.dim():
+                        note(f"state {value.element_size()}")
+        except Exception as error:  # noqa: BLE001 - see imported()
+            report("facts", error)
+
+    try:
+        for name in _LIBRARIES:
+            found = find_spec(name)
+            if found is not None:
+                note(f"library {name}")
+                folders = found.submodule_search_locations or ()
+                if any(os.path.isdir(os.path.join(each, *_POOLS)) for each in folders):
+                    note("switch memory-fragmentation")
+        sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(after)
+    except Exception as error:  # noqa: BLE001 - see imported()
+        report("facts", error)
 
 
 def _trained(torch: Any, output: Any) -> Iterator[Any]:

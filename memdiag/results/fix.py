@@ -104,6 +104,19 @@ class LossComparison:
 
 
 @dataclass(frozen=True)
+class StepTimes:
+    """Time from one backward to the next in the original and in the fixed run, with the cost of recording.
+
+    Attributes:
+        before_us: Median in the original run, in microseconds.
+        after_us: Median in the fixed run, in microseconds.
+    """
+
+    before_us: int
+    after_us: int
+
+
+@dataclass(frozen=True)
 class FixReport:
     """The result of ``memdiag fix``.
 
@@ -120,6 +133,7 @@ class FixReport:
         calibration_error_bytes: Error of the replay of the recorded settings; null: unknown. Predictions carry the same
             error.
         losses: Losses of both runs; null: a simulated device computes none, or the fixed program was not run.
+        times: Time per backward in both runs; null: there is none to compare, or the device is simulated.
         folder: Folder of the fixed run; null: it was not run.
         written: Files that were written or changed.
         advice: Findings to mend by hand, if no set of remedies makes the program fit.
@@ -141,6 +155,7 @@ class FixReport:
     written: tuple[str, ...]
     advice: tuple[FixAdvice, ...] = ()
     refused: tuple[FixRefusal, ...] = ()
+    times: StepTimes | None = None
 
     @property
     def chosen(self) -> tuple[FixStep, ...]:

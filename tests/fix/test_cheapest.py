@@ -5,7 +5,8 @@ import pytest
 
 from memdiag.allocator.workload import ALLOC, FREE
 from memdiag.fix import cheapest
-from memdiag.fix.cheapest import RecomputableParts, cheapest_sets, good_sets, live_curve
+from memdiag.fix.cheapest import RecomputableParts, cheapest_sets, good_sets
+from memdiag.fix.edit import live_curve
 
 from .test_edit import MIB, workload
 

@@ -60,6 +60,14 @@ FRACTION = """
 torch.cuda.set_per_process_memory_fraction(0.25)
 train(model_of().cuda())
 """
+ONE_BY_ONE = """
+net = model_of().cuda()
+optimizer = torch.optim.AdamW(net.parameters(), foreach=False)
+for _ in range(2):
+    net(torch.randn(64, 4096, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 OFFLOADED = """
 net = nn.Sequential(*(Attended() for _ in range(8))).cuda()
 optimizer = torch.optim.AdamW(net.parameters(), fused=True)
@@ -78,6 +86,8 @@ for _ in range(2):
         ("fsdp-units", UNIT, "5800MiB", ["--as-rank", "0", "--world", "8"]),
         ("gradient-bucket-view", REPLICATED, "10600MiB", ["--as-rank", "0", "--world", "2"]),
         ("memory-fraction", FRACTION, "24GiB", []),
+        ("offload-optimizer", ONE_BY_ONE, "9GiB", []),
+        ("offload-optimizer", ONE_BY_ONE.replace("foreach=False", "fused=True"), "9GiB", []),
         ("offload-saved", OFFLOADED.replace("ENABLED", "False"), "2800MiB", ["--without", "checkpoint"]),
         (
             "offload-saved",

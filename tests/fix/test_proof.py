@@ -55,6 +55,13 @@ CASES = [  # name, part, settings, program after the model, what it prints last 
         "True",
     ),
     (
+        "offload-optimizer",
+        "offload_optimizer",
+        {"smallest_bytes": 1},
+        "print(hasattr(torch.optim.AdamW.step.__wrapped__, '__wrapped__'))",
+        "True",
+    ),
+    (
         "offload-saved",
         "offload_saved",
         {"modules": ["layers.0", "layers.1"], "smallest_bytes": 1},

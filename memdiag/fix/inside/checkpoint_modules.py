@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import weakref
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -11,40 +12,32 @@ _WRAPPERS = {"module", "_fsdp_wrapped_module", "_forward_module", "_orig_mod"}
 
 
 def checkpoint_modules(modules, refuse=None):
-    """Enables activation checkpointing for some modules of the first model that has all of them.
+    """Enables activation checkpointing for some modules, in each model that has them.
 
     Args:
-        modules: Their paths in the model: ["layers.0", "layers.1"].
+        modules: Their paths in the model that the program calls: ["layers.0", "layers.1"].
         refuse: Called with the reason and the path of each module that cannot be recomputed and stays as it is.
     """
-    hook = None
-    others = set()  # modules that do not have all of them
+    known = weakref.WeakSet()  # a module that the program calls is a model, unless it belongs to another one
 
     def before(model, _):
-        if _is_compiling() or id(model) in others or not model.training:
+        if _is_compiling() or model in known or not model.training:
             return
-        found = _find(model, modules)
-        if found is None:
-            others.add(id(model))
-            return
-        hook.remove()
-        reasons = _obstacles(model)
-        for path, part in zip(modules, found, strict=True):
-            reason = next((reasons[id(each)] for each in part.modules() if id(each) in reasons), None)
+        parts = {}
+        for path, part in model.named_modules():
+            parts[".".join(name for name in path.split(".") if name not in _WRAPPERS)] = part
+        known.update(parts.values())
+        known.add(model)
+        found = [path for path in modules if path in parts]
+        reasons = _obstacles(model) if found else {}
+        for path in found:
+            reason = next((reasons[id(each)] for each in parts[path].modules() if id(each) in reasons), None)
             if reason is None:
-                _enable(part)
+                _enable(parts[path])
             elif refuse is not None:
                 refuse(reason, path)
 
-    hook = torch.nn.modules.module.register_module_forward_pre_hook(before)
-
-
-def _find(model, modules):
-    """Returns the modules, or None if this model does not have all of them."""
-    parts = {}
-    for path, part in model.named_modules():
-        parts[".".join(name for name in path.split(".") if name not in _WRAPPERS)] = part
-    return [parts[path] for path in modules] if all(path in parts for path in modules) else None
+    torch.nn.modules.module.register_module_forward_pre_hook(before)
 
 
 def _is_compiling():

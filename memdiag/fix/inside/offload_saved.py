@@ -10,29 +10,25 @@ from torch.autograd.graph import saved_tensors_hooks
 
 
 def offload_saved(modules, smallest_bytes):
-    """Offloads saved tensors of some modules of the first model that has all of them.
+    """Offloads saved tensors of some modules, in each model that has them.
 
     Args:
-        modules: Their paths in the model: ["layers.0", "layers.1"].
+        modules: Their paths in the model that the program calls: ["layers.0", "layers.1"].
         smallest_bytes: Smaller tensors stay on the device, and so do weights and arguments of the modules.
     """
-    others = set()  # modules that do not have all of them
     prefixes = {"module", "_fsdp_wrapped_module", "_forward_module", "_orig_mod"}
-    hook = None
+    seen = weakref.WeakSet()  # models and their modules
 
     def before(model, _):
-        if id(model) in others or not model.training:
+        if model in seen or not model.training:
             return
         named = dict(model.named_modules())
-        parts = {".".join(name for name in path.split(".") if name not in prefixes): named[path] for path in named}
-        if not all(path in parts for path in modules):
-            others.add(id(model))
-            return
-        hook.remove()
-        for path in modules:
-            _offload(parts[path], smallest_bytes)
+        seen.update(named.values())
+        for path, part in named.items():
+            if ".".join(name for name in path.split(".") if name not in prefixes) in modules:
+                _offload(part, smallest_bytes)
 
-    hook = torch.nn.modules.module.register_module_forward_pre_hook(before)
+    torch.nn.modules.module.register_module_forward_pre_hook(before)
 
 
 def _offload(part, smallest_bytes):

@@ -22,11 +22,14 @@ PROGRAM_REMEDIES: Registry[ProgramRemedy] = Registry(
         "gradient-bucket-view": f"{_HERE}.gradient_bucket_view",
         "memory-fraction": f"{_HERE}.memory_fraction",
         "allocator-settings": f"{_HERE}.allocator_settings",
+        "lifetime-pools": f"{_HERE}.lifetime_pools",
         "lean-optimizer": f"{_HERE}.lean_optimizer",
         "shared-graph-pool": f"{_HERE}.shared_graph_pool",
         "chunked-loss": f"{_HERE}.chunked_loss",
         "checkpoint": f"{_HERE}.checkpoint",
         "offload-saved": f"{_HERE}.offload_saved",
+        "offload-optimizer": f"{_HERE}.offload_optimizer",
+        "eight-bit-optimizer": f"{_HERE}.eight_bit_optimizer",
     },
 )
 

@@ -14,17 +14,19 @@ import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import FixCase, Peaks
-from memdiag.fix.cheapest import PartSet, RecomputableParts, cheapest_sets, good_sets, live_curve
-from memdiag.fix.edit import Edit, Repeat, edited, union
+from memdiag.fix.cheapest import PartSet, RecomputableParts, cheapest_sets, good_sets
+from memdiag.fix.edit import Edit, Repeat, edited, live_curve, union
 from memdiag.fix.structure import barriers, few, switch_of
 from memdiag.offload.passes import BACKWARD, FORWARD
 from memdiag.text import phrase
 from memdiag.trace.schema import ALLOC
+from memdiag.trace.table import Array
 
 NAME = "checkpoint"
 _SHOWN = 4
 _PARTS = "torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False)  # for the parts of the block"
 _NEAR = 8  # events
+_OUTPUT = 16  # largest ratio between a tensor that a call leaves behind and its output; statistics are smaller
 _LARGE = 1 / 6  # share of the saved bytes above which the modules in a part are candidates too
 _SMALL = 1 / 100  # share below which a part is no candidate
 _TRIED, _LEAST_TRIED = 256, 8  # replays of sets that cost less than the first one that fits
@@ -201,7 +203,7 @@ def _block(case: FixCase, path: str) -> Block | None:
         # What a later part saved of it is its output, which remains. It is freed before the block's own tensors: with
         # those of that part, or by its last operator.
         inner = mine[tensors.free_requested_at[mine] > reached]
-        if len(mine) and len(inner) == len(mine):
+        if len(mine) and len(inner) == len(mine) and _keeps_output(case, begin, end, mine):
             reached = int(tensors.free_requested_at[mine].min())
             inner = mine[tensors.free_requested_at[mine] > reached]
         if not len(inner):
@@ -215,6 +217,23 @@ def _block(case: FixCase, path: str) -> Block | None:
         made = (tensors.alloc_at >= begin) & (tensors.alloc_at < end)
         cost += int(tensors.block_bytes[made].sum())
     return Block(path, Edit(freed=freed, repeats=tuple(repeats)), saved_bytes, cost) if repeats else None
+
+
+def _keeps_output(case: FixCase, begin: int, end: int, kept: Array) -> bool:
+    """Returns whether backward needs the output of a call: the last large tensor of those that outlive it.
+
+    The output of a block whose last operator is linear, for example, is freed when a residual has been added.
+
+    Args:
+        case: The recording.
+        begin, end: The call.
+        kept: The tensors of the call that backward needs, as rows in Tensors.
+    """
+    tensors = case.device.tensors
+    made = (tensors.alloc_at >= begin) & (tensors.alloc_at < end) & (tensors.free_requested_at >= end)
+    rows = np.flatnonzero(made)
+    rows = rows[tensors.block_bytes[rows] * _OUTPUT >= tensors.block_bytes[rows].max(initial=0)]
+    return not len(rows) or bool(rows[np.argmax(tensors.alloc_at[rows])] in kept)
 
 
 def _freed_earlier(case: FixCase, row: int) -> int:
@@ -232,13 +251,38 @@ def _freed_earlier(case: FixCase, row: int) -> int:
 
 
 def _calls(case: FixCase, path: str) -> Iterator[tuple[int, int, int, int]]:
-    """Yields begin and end of each call of a block in forward, and of the backward pass that follows it."""
+    """Yields begin and end of each call of a block in forward, and of the backward pass that uses it."""
     spans = case.modules.spans[path]
     is_first = np.append(True, spans[1:, 0] > np.maximum.accumulate(spans[:, 1])[:-1])
     begins, ends = spans[is_first, 0], np.append(spans[:, 1][:-1][is_first[1:]], spans[-1, 1])
     for forward, forward_end, backward, backward_end in _pairs(case):
         for call in np.flatnonzero((begins >= forward) & (begins < forward_end)).tolist():
-            yield int(begins[call]), min(int(ends[call]), forward_end), backward, backward_end
+            begin, end = int(begins[call]), min(int(ends[call]), forward_end)
+            yield begin, end, *_backward_of(case, begin, end, (backward, backward_end))
+
+
+def _backward_of(case: FixCase, begin: int, end: int, following: tuple[int, int]) -> tuple[int, int]:
+    """Returns begin and end of the backward pass that frees most of what a call allocates.
+
+    It is not the following one if the program calls backward on another loss first, as with two models.
+
+    Args:
+        case: The recording.
+        begin, end: The call.
+        following: Begin and end of the first backward pass after it.
+    """
+    tensors, passes = case.device.tensors, case.passes
+    chosen = (passes.phase == BACKWARD) & (passes.begin >= following[0])
+    begins, ends = passes.begin[chosen], passes.end[chosen]
+    rows = np.flatnonzero((tensors.alloc_at >= begin) & (tensors.alloc_at < end))
+    freed = tensors.free_requested_at[rows]
+    number = np.searchsorted(begins, freed, side="right") - 1
+    is_inside = (number >= 0) & (freed < ends[number])
+    if not is_inside.any():
+        return following
+    sums = np.bincount(number[is_inside], weights=tensors.block_bytes[rows][is_inside])
+    most = int(np.argmax(sums))
+    return int(begins[most]), int(ends[most])
 
 
 def _forward_bytes(case: FixCase) -> int:

@@ -40,6 +40,7 @@ def propose(case: FixCase) -> Iterable[Proposal]:
         & (tensors.free_requested_at > used)
         & (tensors.alloc_at >= 0)
     )
+    old = old[~_has_successors(case, old)]
     if int(tensors.block_bytes[old].sum()) < _FLOOR:
         return
     freed = dict(zip(old.tolist(), later[old].tolist(), strict=True))
@@ -52,6 +53,26 @@ def propose(case: FixCase) -> Iterable[Proposal]:
         phrase("fix.free-gradients.caveat"),
         "free_gradients",
     )
+
+
+def _has_successors(case: FixCase, old: Array) -> Array:
+    """Returns whether later steps allocate as many gradients of the same size that outlive backward, for each gradient.
+
+    Such a gradient is freed in each step already, only after the next forward: a program with two optimizers calls
+    ``zero_grad`` of one of them after the forward and backward of the other one.
+    """
+    tensors = case.device.tensors
+    kept = np.flatnonzero(
+        (tensors.category == _GRADIENT) & (tensors.phase_alloc == BACKWARD) & (tensors.phase_free != BACKWARD)
+    )
+    found = np.zeros(len(old), bool)
+    for size in np.unique(tensors.requested_bytes[old]).tolist():
+        steps = tensors.step_alloc[kept[tensors.requested_bytes[kept] == size]]
+        mine = np.flatnonzero(tensors.requested_bytes[old] == size)
+        for step in np.unique(tensors.step_alloc[old[mine]]).tolist():
+            same = tensors.step_alloc[old[mine]] == step
+            found[mine[same]] = np.count_nonzero(steps == step + 1) >= np.count_nonzero(same)
+    return found
 
 
 def _new_gradients(case: FixCase, old: Array, begins: list[int]) -> dict[int, int]:
@@ -69,6 +90,8 @@ def _new_gradients(case: FixCase, old: Array, begins: list[int]) -> dict[int, in
         here = (tensors.alloc_at[brief] >= begin) & (tensors.alloc_at[brief] < end)
         for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
             same = np.flatnonzero(here & (tensors.requested_bytes[brief] == size))
-            chosen = same[np.argsort(life[same], kind="stable")][:count]
+            mine = old[tensors.requested_bytes[old] == size]
+            made = np.count_nonzero((tensors.alloc_at[mine] >= begin) & (tensors.alloc_at[mine] < end))
+            chosen = same[np.argsort(life[same], kind="stable")][: max(count - made, 0)]
             found |= dict.fromkeys(brief[chosen].tolist(), end)
     return found

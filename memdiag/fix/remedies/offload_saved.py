@@ -13,8 +13,8 @@ import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import FixCase
-from memdiag.fix.cheapest import RecomputableParts, cheapest_sets, good_sets, live_curve
-from memdiag.fix.edit import Edit, Made, edited, union
+from memdiag.fix.cheapest import RecomputableParts, cheapest_sets, good_sets
+from memdiag.fix.edit import Edit, Made, edited, live_curve, union
 from memdiag.fix.remedies.checkpoint import find_blocks
 from memdiag.fix.structure import barriers
 from memdiag.offload.settings import OffloadSettings

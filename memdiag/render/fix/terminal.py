@@ -84,7 +84,11 @@ def _refused(refusal: FixRefusal) -> Phrase:
 def _advice(advice: FixAdvice) -> Phrase:
     kind = "line" if advice.change else "plain"
     return phrase(
-        f"fix.advice.{kind}", title=advice.title, code=advice.code, fix=sentence(advice.fix), change=advice.change
+        f"fix.advice.{kind}",
+        title=advice.title,
+        code=advice.code,
+        fix=sentence(advice.fix),
+        change=advice.change,
     )
 
 
@@ -109,11 +113,16 @@ def _notes(report: FixReport) -> Iterator[Phrase]:
     if report.losses is not None and report.losses.largest_relative is not None:
         share = f"{report.losses.largest_relative:.1e}"
         yield phrase("fix.losses", count=report.losses.num_compared, share=share)
+        if report.times is not None:
+            before, after = format_us(report.times.before_us), format_us(report.times.after_us)
+            yield phrase("fix.times", before=before, after=after)
     elif report.exit_status is not None and report.device is not None:
         yield phrase("fix.losses.simulated")
     error = report.calibration_error_bytes
-    yield phrase("fix.calibration.unknown") if error is None else phrase("fix.calibration", bytes=format_bytes(error))
+    if report.steps:
+        known = phrase("fix.calibration", bytes=format_bytes(error or 0))
+        yield phrase("fix.calibration.unknown") if error is None else known
     if report.written:
         yield phrase("fix.written", files=joined(report.written, ", "))
-    elif report.chosen and report.command:
+    elif report.chosen and report.command and (report.actual or report.predicted).fits:
         yield phrase("fix.write")

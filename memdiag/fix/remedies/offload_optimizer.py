@@ -1,0 +1,86 @@
+"""Keeps optimizer state in host memory between steps.
+
+A step then takes one parameter after the other, and only the state of that parameter is on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from memdiag.fix.base import Proposal, Refusal
+from memdiag.fix.case import FixCase
+from memdiag.fix.edit import Edit, Made
+from memdiag.fix.owners import optimizer_refusals
+from memdiag.fix.structure import is_sharded, rows_with
+from memdiag.offload.passes import OPTIMIZER
+from memdiag.offload.settings import OffloadSettings
+from memdiag.text import phrase
+from memdiag.trace.schema import CATEGORIES, LIFETIMES
+from memdiag.trace.table import Array
+from memdiag.units import MIB
+
+NAME = "offload-optimizer"
+_STATE, _PARAMETER = CATEGORIES.index("optimizer_state"), CATEGORIES.index("parameter")
+_BRIEF = [LIFETIMES.index(name) for name in ("temporary", "within_phase")]
+_KINDS = ("adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "sgd", "adadelta")
+_FILES = tuple(f"/torch/optim/{name}.py" for name in _KINDS)
+_SMALLEST = MIB
+_FLOOR = 64 * MIB
+_COPIES = 2  # temporary tensors of a step of Adam for one parameter that is not fused
+_S = 1_000_000  # microseconds
+
+
+def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
+    """Yields the remedy if optimizers of torch.optim have large states."""
+    if case.trace.backend == "cpu" or case.subject.workload.captured or is_sharded(case):
+        return
+    tensors, frames = case.device.tensors, case.trace.stacks.frames
+    state = np.flatnonzero((tensors.category == _STATE) & (tensors.requested_bytes >= _SMALLEST))
+    refusals, state = optimizer_refusals(case, NAME, state)
+    yield from refusals
+    inside = [frame.filename.replace("\\", "/").endswith(_FILES) for frame in frames]
+    state = np.intersect1d(state, rows_with(case, inside, OPTIMIZER))
+    moved = int(tensors.block_bytes[state].sum())
+    if moved < _FLOOR:
+        return
+    edit = _edit(case, state, np.intersect1d(_temporaries(case), rows_with(case, inside, OPTIMIZER)))
+    lines, link = case.callers(state), OffloadSettings().link
+    yield Proposal(
+        NAME,
+        phrase("fix.offload-optimizer"),
+        tuple(frame.label for frame in lines[-1:]),
+        edit,
+        "",
+        phrase("fix.offload-optimizer.caveat"),
+        "offload_optimizer",
+        {"smallest_bytes": _SMALLEST},
+        moved_bytes=moved,
+        copy_us=int(moved / link.away * _S + moved / link.back * _S),
+    )
+
+
+def _temporaries(case: FixCase) -> Array:
+    """Returns the temporary tensors of optimizer steps, as rows in Tensors."""
+    tensors = case.device.tensors
+    is_brief = np.isin(tensors.lifetime, _BRIEF) & (tensors.requested_bytes >= _SMALLEST)
+    rows: Array = np.flatnonzero(is_brief & (tensors.phase_alloc == OPTIMIZER))
+    return rows
+
+
+def _edit(case: FixCase, state: Array, temporaries: Array) -> Edit:
+    """Returns the change: no state, but in each step that of one parameter, and its temporary tensors.
+
+    Peaks depend only on the largest parameter, so the turns of the others are left out.
+    """
+    tensors, passes = case.device.tensors, case.passes
+    largest = int(tensors.requested_bytes[state].max())
+    parameters = tensors.requested_bytes[(tensors.category == _PARAMETER)]
+    num_parameters = int(np.count_nonzero(parameters >= _SMALLEST))
+    per_parameter = max(round(len(state) / max(num_parameters, 1)), 1)
+    is_fused = case.trace.backend == "cuda" and set(temporaries.tolist()) <= case.given.edit.dropped
+    count = per_parameter + (0 if is_fused else _COPIES)
+    begins = passes.begin[passes.phase == OPTIMIZER].tolist()
+    made = tuple(Made(begin, begin + 1, largest, int(state[0])) for begin in begins for _ in range(count))
+    return Edit(frozenset([*state.tolist(), *temporaries.tolist()]), made=made)
