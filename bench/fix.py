@@ -44,8 +44,8 @@ OTHERS = (
 # What a device cannot run, by backend and name.
 ABSENT = {
     "npu": {
-        "graphs": "torch_npu captures graphs in another class, and a simulated NPU captures none",
-        "lightning": "Lightning has no accelerator for NPUs",
+        "graphs": "the program uses torch.cuda.CUDAGraph",
+        "lightning": 'the program asks Lightning for accelerator="gpu"',
     },
 }
 MISSES = {
