@@ -116,7 +116,8 @@ def _plan(shapes: Shapes, asked: ServeRequest, tp: int, context: int, file_bytes
     cache_bytes = 1.0 if asked.kv_dtype == "fp8" else shapes.cache_bytes
     all_bytes = shapes.num_parameters * shapes.weight_bytes
     scale = file_bytes / all_bytes if file_bytes else 1.0
-    weights = round(scale * shapes.weight_bytes * (shapes.num_divisible / tp + shapes.num_replicated))
+    parameters = shapes.num_divisible / tp + shapes.num_replicated
+    weights = round(scale * shapes.weight_bytes * parameters) + shapes.table_bytes
     basis: Basis = "files" if file_bytes else "configuration"
     activations = activation_bytes(shapes, tp, asked.max_batched_tokens, asked.max_num_seqs)
     outside = OUTSIDE_BYTES if tp == 1 else OUTSIDE_BYTES_NCCL

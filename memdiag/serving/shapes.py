@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from memdiag.errors import MemdiagError
+from memdiag.serving.rotary import table_bytes
 from memdiag.text import phrase
 
 _ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
@@ -43,6 +44,7 @@ class Shapes:
         num_divisible: Parameters that tensor parallelism divides.
         num_replicated: Parameters that each card has.
         weight_bytes: Bytes of a parameter.
+        table_bytes: Tables of rotary embeddings, of which each card has a copy.
         cache_bytes: Bytes of a cached number.
         longest: Longest request of the model in tokens.
         has_encoder: Whether it has a vision or audio encoder.
@@ -65,6 +67,7 @@ class Shapes:
     num_divisible: int
     num_replicated: int
     weight_bytes: float
+    table_bytes: int
     cache_bytes: float
     longest: int
     has_encoder: bool
@@ -152,6 +155,7 @@ def shapes_of(config: Mapping[str, Any]) -> Shapes:
         num_divisible=layers * attention + mlp + vocabulary_parameters + encoder,
         num_replicated=replicated,
         weight_bytes=_weight_bytes(config, text),
+        table_bytes=table_bytes(text, rope if latent else head_dim),
         cache_bytes=_BYTES.get(_dtype(config, text), 2.0),
         longest=int(text.get("max_position_embeddings") or 0),
         has_encoder=any(config.get(key) for key in ("vision_config", "audio_config")),

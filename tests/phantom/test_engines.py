@@ -79,6 +79,7 @@ def test_kernels_of_flashinfer_are_not_compiled_and_do_nothing(jit, monkeypatch,
     kernels = jit.JitSpec("sampling").build_and_load()
     monkeypatch.delenv("MEMDIAG_PHANTOM_TRACE", raising=False)
     assert kernels.softmax(1, out=2) is None
+    assert set(kernels.plan(1)) == {0}
     assert capsys.readouterr().err == ""
     monkeypatch.setenv("MEMDIAG_PHANTOM_TRACE", "1")
     kernels.softmax(1)

@@ -8,6 +8,7 @@ import pytest
 
 from memdiag.errors import MemdiagError
 from memdiag.serving.plan import ServeRequest, activation_bytes, plan, size_of_files
+from memdiag.serving.rotary import table_bytes
 from memdiag.serving.shapes import read_shapes, shapes_of
 from memdiag.units import GIB
 
@@ -33,6 +34,7 @@ GEMMA_4B = {
         "head_dim": 256,
         "sliding_window": 1024,
         "max_position_embeddings": 131072,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
     },
     "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27, "intermediate_size": 4304},
 }
@@ -62,6 +64,10 @@ def asked(**options):
     return ServeRequest(**{"engine": "vllm", "device": "card", "card_bytes": 80 * GIB, "context_bytes": GIB} | options)
 
 
+def weights(found):
+    return next(part.bytes for part in found.parts if part.kind == "weights")
+
+
 def test_parameters_of_public_models():
     assert shapes_of(LLAMA_8B).num_parameters == pytest.approx(8.030e9, rel=1e-3)
     assert shapes_of(GEMMA_4B).num_parameters == pytest.approx(4.30e9, rel=0.003)
@@ -82,6 +88,31 @@ def test_published_splits_of_vllm():
     assert 2 * llama.num_parameters / GIB == pytest.approx(14.96, rel=0.02)
     assert activation_bytes(llama, 1, 8192, 256) / GIB == pytest.approx(1.26, rel=0.04)
     assert activation_bytes(shapes_of(GEMMA_4B), 1, 16_384, 1024) / GIB == pytest.approx(9.96, rel=0.02)
+
+
+def test_tables_of_rotary_embeddings_count_as_weights_on_each_card():
+    """vllm#21489 loads 8.58 GiB, #11251 7.51 GiB on each of two cards."""
+    gemma = shapes_of(GEMMA_4B)
+    assert gemma.table_bytes == (8 + 1) * 131_072 * 256 * 2  # layers with full attention, and with a window
+    assert weights(plan("gemma", gemma, asked()).plans[0]) / GIB == pytest.approx(8.58, rel=0.005)
+    assert weights(plan("llama", shapes_of(LLAMA_8B), asked()).plans[1]) / GIB == pytest.approx(7.51, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("rope", "rows"),
+    [
+        ({}, 1000),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 100}}, 1000),
+        ({"rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 100}}, 4000),
+        ({"rope_scaling": {"type": "longrope", "original_max_position_embeddings": 100}}, 1100),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, 2000),
+        ({"rope_scaling": {"rope_type": "default", "mrope_section": [16, 24, 24]}}, 4000),
+        ({"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2}, "sliding_attention": {}}}, 3000),
+        ({"partial_rotary_factor": 0.5}, 500),
+    ],
+)
+def test_rows_of_the_tables_by_kind_of_scaling(rope, rows):
+    assert table_bytes({"max_position_embeddings": 1000, **rope}, 64) == rows * 64 * 2
 
 
 def test_kv_cache_of_a_token():
@@ -131,7 +162,7 @@ def test_the_size_of_the_files_replaces_the_computed_weights(tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     assert size_of_files(tmp_path) == 8 * GIB
     part = plan("toy", read_shapes(tmp_path), asked(), size_of_files(tmp_path)).plans[0].parts[1]
-    assert (part.kind, part.bytes, part.basis) == ("weights", 8 * GIB, "files")
+    assert (part.kind, part.bytes, part.basis) == ("weights", 8 * GIB + (32 << 20), "files")
 
 
 @pytest.mark.parametrize(
