@@ -70,6 +70,7 @@ _COLLECTIVE_NAME = re.compile(
 _WORKSPACE_NAME = re.compile(
     r"getNewWorkspace|getCurrentCUDABlasHandle|setWorkspaceForHandle|BlasLtWorkspace|[aA]llocate_?[wW]orkspace"
 )
+_SCRATCH_NAME = re.compile(r"^_?(get|allocate|create|ensure|init|reserve)_workspaces?(_buffers?|_size)?$")
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,8 @@ def _frame_bits(frame: Frame) -> int:
         bits |= _BUILDS
     if _KV_CACHE.search(name) or file.endswith(_KV_CACHE_FILES):
         bits |= _CACHE
+    if _SCRATCH_NAME.match(name):
+        bits |= _WORKSPACE
     if "distributed" in file and _COLLECTIVE_NAME.search(name):
         bits |= _COLLECTIVE
     return bits | _optimizer_bits(name, file)

@@ -129,6 +129,18 @@ def test_other_tensors_of_an_engine_are_not_kv_caches():
     assert category_of(Frame("/app/model.py", 5, "_build_rope_cache"), CONSTRUCTOR, MAIN) == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [
+        ("/env/vllm/flashinfer.py", "_get_workspace_buffer"),
+        ("/env/vllm/v1/worker/workspace.py", "_ensure_workspace_size"),
+    ],
+)
+def test_scratch_memory_of_an_engine_is_a_workspace(file, function):
+    outer = Frame("/env/vllm/v1/worker/gpu/model_runner.py", 693, "initialize_kv_cache")
+    assert category_of(Frame(file, 5, function), outer, CONSTRUCTOR, MAIN) == "workspace"
+
+
 def test_a_constructor_alone_does_not_imply_a_parameter():
     assert category_of(CONSTRUCTOR, MAIN) == "unknown"
     assert (
