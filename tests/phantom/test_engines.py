@@ -103,3 +103,15 @@ def test_vllm_samples_without_flashinfer_if_it_is_not_installed(monkeypatch):
     monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", "1")
     engines.choose_sampler()
     assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "1"
+
+
+def test_vllm_finds_the_simulated_runtime_before_that_of_the_wheel(tmp_path, monkeypatch):
+    (tmp_path / "libcudart.so.13").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}{os.pathsep}/usr/lib")
+    module = ModuleType("cuda_wrapper")
+    engines.prefer_simulated(module)
+    assert not hasattr(module, "find_loaded_library")
+    module.find_loaded_library = lambda name: f"/wheel/{name}.so"
+    engines.prefer_simulated(module)
+    assert module.find_loaded_library("libcudart") == str(tmp_path / "libcudart.so.13")
+    assert module.find_loaded_library("cumem_allocator") == "/wheel/cumem_allocator.so"

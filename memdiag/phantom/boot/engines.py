@@ -3,6 +3,8 @@
 * vLLM's second model runner (0.2x and newer) counts the sampled tokens of each request with a Triton kernel and reads
   the counts back. Here the kernel computes nothing, so every step would add 0 tokens and no request would ever end. The
   counts depend only on numbers that the host has too, so the host writes them.
+* vLLM calls the CUDA runtime directly, for its sleep mode and its own all-reduce, and looks for it among the mapped
+  libraries. PyTorch may have mapped the one of its wheel as well, which knows nothing of the simulated device.
 * FlashInfer compiles its kernels with nvcc on first use. Kernels compute nothing here, and their callers allocate all
   tensors, so modules that do nothing take the place of those that would have to be compiled.
 """
@@ -10,6 +12,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import os
 import sys
 from importlib import import_module
@@ -17,6 +20,7 @@ from importlib.util import find_spec
 from typing import Any
 
 RUNNER = "vllm.v1.worker.gpu.model_runner"
+RUNTIME = "vllm.distributed.device_communicators.cuda_wrapper"
 KERNELS = "flashinfer.jit.core"
 _PLAN_LENGTH = 16
 
@@ -60,6 +64,20 @@ def _write_counts(batch: Any, num_sampled: Any, num_rejected: Any) -> None:
     ):
         if tensor is not None and tuple(tensor.shape) == counts.shape:
             tensor.copy_(torch.from_numpy(counts.astype(numpy.int32)).to(tensor.dtype))
+
+
+def prefer_simulated(module: Any) -> None:
+    """Lets ``module`` (RUNTIME) use the simulated libraries, which are first on the library path."""
+    original = getattr(module, "find_loaded_library", None)
+    if original is None:
+        return
+
+    def find_loaded_library(name: str) -> Any:
+        folder = os.environ.get("LD_LIBRARY_PATH", "").partition(os.pathsep)[0]
+        simulated = sorted(glob.glob(os.path.join(glob.escape(folder), name + ".so*"))) if folder else []
+        return simulated[0] if simulated else original(name)
+
+    module.find_loaded_library = find_loaded_library
 
 
 class _NotCompiled:

@@ -43,7 +43,14 @@ def begin() -> None:
         engines = _part("memdiag_phantom_engines", "engines.py")
         engines.choose_sampler()
         sys.meta_path.insert(
-            0, _After({engines.RUNNER: engines.count_sampled, engines.KERNELS: engines.compile_nothing})
+            0,
+            _After(
+                {
+                    engines.RUNNER: engines.count_sampled,
+                    engines.RUNTIME: engines.prefer_simulated,
+                    engines.KERNELS: engines.compile_nothing,
+                }
+            ),
         )
     if os.environ.get(_COMPUTE):
         sys.meta_path.insert(
