@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import pickle
 
 import numpy as np
@@ -9,8 +11,11 @@ import pytest
 
 import memdiag
 from memdiag.cli.main import main
+from memdiag.recorder import session
+from memdiag.recorder.marks import NOWHERE, Marks
 from memdiag.sources.redacted import redacted
 from memdiag.sources.redacted_file import redact_content
+from memdiag.sources.run_keys import unknown_keys
 
 BASE = 1 << 40
 FORWARD = [
@@ -269,3 +274,13 @@ def test_an_unknown_field_of_pinned_memory_is_named_in_a_note(written, place):
     content = snapshot() | {"host_segments": pinned["segments"], "host_traces": pinned["device_traces"][0]}
     (note,) = codes(memdiag.load(written(content)))
     assert "'brand_new'" in note
+
+
+def test_every_key_of_the_recorder_is_known():
+    (written_keys,) = (
+        [key.value for key in node.value.keys if isinstance(key, ast.Constant)]
+        for node in ast.walk(ast.parse(inspect.getsource(session)))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "content['memdiag']"
+    )
+    assert len(written_keys) > 10
+    assert unknown_keys(dict.fromkeys([*written_keys, *Marks(lambda: NOWHERE).content()])) == set()
