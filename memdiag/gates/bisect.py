@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from memdiag.errors import BUDGET_HIT, MemdiagError
+from memdiag.gates.ahead import Ahead
 from memdiag.gates.judging import SHARE
 from memdiag.gates.revisions import Prepared, Revisions, own_memdiag
 from memdiag.results.bisect import BisectReport, BisectStep, GrownSite
@@ -69,6 +70,7 @@ class _Run:
 class _BisectSearch:
     order: BisectOrder
     revisions: Revisions
+    ahead: Ahead
     listener: Listener
     on_step: Callable[[BisectStep], None]
     budget: int = 0
@@ -79,7 +81,7 @@ class _BisectSearch:
         """Records a revision; one that cannot be prepared has a reason instead of a peak."""
         with self.listener.busy(phrase("bisect.busy", name=revision[:12])):
             try:
-                prepared = self.revisions.prepare(revision, self.order.command)
+                prepared = self.ahead.get(revision)
             except MemdiagError as error:
                 made = _Run(None, None, False, error.message, 0.0, "")
             else:
@@ -121,7 +123,14 @@ def bisect(
         MemdiagError: The good end is over the budget, the bad one within it (exit status 1), or one of them cannot be
             measured.
     """
-    search = _BisectSearch(order, revisions, listener, on_step)
+    with Ahead(revisions, order.command) as ahead:
+        return _searched(_BisectSearch(order, revisions, ahead, listener, on_step))
+
+
+def _searched(search: _BisectSearch) -> BisectReport:
+    order, revisions = search.order, search.revisions
+    search.ahead.expect([revisions.good, revisions.bad])
+    search.ahead.expect(revisions.candidates({revisions.good}, revisions.bad)[:1])
     ends = [search.run(end) for end in (revisions.good, revisions.bad)]
     search.budget = _budget(order, ends, (revisions.good, revisions.bad))
     _check_ends(search)
@@ -132,6 +141,8 @@ def bisect(
         middle = next((each for each in left if each != bad and each not in skipped), None)
         if middle is None:
             break
+        for known in ((good | {middle}, bad), (good, middle)):  # the next one, if this one is good or bad
+            search.ahead.expect(revisions.candidates(*known)[:1])
         status = search.judge(middle)
         if status == "good":
             good.add(middle)

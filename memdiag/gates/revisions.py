@@ -42,6 +42,7 @@ class Revisions(Protocol):
 
     good: str
     bad: str
+    is_separate: bool  # whether one can be prepared while another one runs
 
     def candidates(self, good: Collection[str], bad: str) -> list[str]:
         """Returns the revisions of which one may be the first bad one, the best to test first; ``bad`` is the last."""
@@ -65,7 +66,7 @@ class Revisions(Protocol):
 
 
 class Commits:
-    """Commits between a good and a bad one, as ``git bisect`` chooses them.
+    """Commits between a good and a bad one, as ``git bisect`` chooses them. They share one worktree.
 
     Args:
         good, bad: Commits, tags or branches.
@@ -74,6 +75,8 @@ class Commits:
     Raises:
         MemdiagError: This is no repository, or a commit is unknown.
     """
+
+    is_separate = False
 
     def __init__(self, good: str, bad: str, scratch: Path) -> None:
         top = Path(self._git("rev-parse", "--show-toplevel"))
@@ -135,6 +138,8 @@ class Versions:
     Raises:
         MemdiagError: A version is unknown, or the command does not begin with a Python.
     """
+
+    is_separate = True
 
     def __init__(self, package: str, good: str, bad: str, command: Sequence[str], scratch: Path) -> None:
         python = shutil.which(command[0]) if _PYTHON.fullmatch(Path(command[0]).name) else None

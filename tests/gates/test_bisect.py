@@ -29,13 +29,17 @@ kept = step({mebibytes})
 class Numbers:
     """Revisions 0 … 9."""
 
-    good, bad = "0", "9"
+    good, bad, is_separate = "0", "9", True
+
+    def __init__(self):
+        self.prepared = []
 
     def candidates(self, good, bad):
         left = range(max(map(int, good)) + 1, int(bad))
         return [*map(str, sorted(left, key=lambda each: abs(2 * each - left.start - left.stop + 1))), bad]
 
     def prepare(self, revision, command):
+        self.prepared.append(revision)
         return Prepared((*command, revision), None)
 
     def title(self, _revision):
@@ -66,6 +70,22 @@ def test_the_first_bad_revision_is_found_with_few_runs(peaks, tmp_path):
     assert (report.first_bad, report.last_good, report.budget_bytes) == ("7", "6", 200)
     assert len(report.steps) <= 6
     assert report.verdict == "7 raised peak_reserved from 100 B to 300 B."
+
+
+def test_each_revision_is_prepared_once_and_no_more_than_one_too_many_per_run(peaks, tmp_path):
+    peaks.update({str(number): 100 if number < 7 else 300 for number in range(10)})
+    numbers = Numbers()
+    report = bisect(BisectOrder(("x",), tmp_path), numbers)
+    assert len(set(numbers.prepared)) == len(numbers.prepared) <= 2 * len(report.steps)
+    assert {step.name for step in report.steps} <= set(numbers.prepared)
+
+
+def test_revisions_that_share_a_checkout_are_prepared_when_they_run(peaks, tmp_path):
+    peaks.update({str(number): 100 if number < 7 else 300 for number in range(10)})
+    numbers = Numbers()
+    numbers.is_separate = False
+    report = bisect(BisectOrder(("x",), tmp_path), numbers)
+    assert numbers.prepared == [step.name for step in report.steps]
 
 
 def test_skipped_revisions_leave_candidates_and_out_of_memory_is_bad(peaks, tmp_path):
