@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from memdiag.cli import agent_answers
 from memdiag.errors import COULD_NOT, MemdiagError
-from memdiag.text import phrase, plain
-from memdiag.units import format_bytes
+from memdiag.text import phrase
 
 LONGEST = 5600  # characters: 2.8 for a token, which is few for English text and code
 SECONDS = 600  # time limit of a tool
@@ -43,37 +43,27 @@ def analyze(trace: str, at: str = "") -> str:
         at: The moment: "oom", "peak", "allocated", "reserved", "end" or an event number. Default: the failed
             allocation, else the peak.
     """
-    return _answer(["analyze", *([f"--at={at}"] if at else []), "--", trace])
+    found, words = _analyzed(trace, at, 10)
+    return _cut("\n".join(agent_answers.report(found)), words)
 
 
 def largest_tensors(trace: str, top: int = 10, at: str = "") -> str:
-    """List the lines of code whose live tensors hold most memory, with tensor names where known.
+    """List the lines of code whose live tensors hold most memory, with their callers and tensor names.
 
     Args:
         trace: Path of a trace or of a run directory.
         top: Number of lines, at most 50.
         at: The moment, as for analyze.
     """
-    words = ["analyze", "--json", f"--top={min(max(top, 1), 50)}", *([f"--at={at}"] if at else []), "--", trace]
-    output = _run(words)
-    lines = []
-    for device in json.loads(output)["devices"]:
-        lines.append(f"device {device['device']}:")
-        lines += [_site(site) for site in device["top_sites"] or ()]
-    return _cut("\n".join(lines), words)
+    found, words = _analyzed(trace, at, min(max(top, 1), 50))
+    return _cut("\n".join(agent_answers.largest(found)), words)
 
 
-def _site(site: dict[str, Any]) -> str:
-    frames = [_frame(frame) for frame in site["stack"][:3]] or [site["name"]]
-    names = f" ({', '.join(map(plain, site['tensor_names'][:3]))})" if site["tensor_names"] else ""
-    count = site["num_tensors"]
-    return f"  {format_bytes(site['bytes'])} in {count} tensors: {' < '.join(frames)}{names}"
-
-
-def _frame(frame: object) -> str:
-    if isinstance(frame, dict):
-        return plain(f"{frame.get('filename') or frame.get('file')}:{frame.get('line')} {frame.get('name') or ''}")
-    return plain(str(frame))
+def _analyzed(trace: str, at: str, top: int) -> tuple[dict[str, Any], list[str]]:
+    """Returns the output of ``memdiag analyze --json``, and the words of the command for people."""
+    words = ["analyze", f"--top={top}", *([f"--at={at}"] if at else []), "--", trace]
+    found: dict[str, Any] = json.loads(_run([words[0], "--json", *words[1:]]))
+    return found, ["analyze", "--full", *words[1:]]
 
 
 def simulate(trace: str, conf: str = "", capacity: str = "") -> str:

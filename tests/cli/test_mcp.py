@@ -51,7 +51,7 @@ def test_tools_answer_over_stdio(root):
     assert not any(result.is_error for result in found.values())
     assert all(len(text) <= agent_tools.LONGEST for text in said.values())
     assert "train_gpt.py:83 train" in said["analyze"]
-    assert "All of it: memdiag analyze -- examples/gpt-train.pickle" in said["analyze"]
+    assert "All of it: memdiag analyze --full --top=10 -- examples/gpt-train.pickle" in said["analyze"]
     assert "train_gpt.py:34 attention" in said["largest_tensors"]
     assert said["explain_oom"].startswith("FRAGMENTATION")
     assert "2.48 GiB" in said["simulate"]
