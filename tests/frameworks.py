@@ -1,14 +1,16 @@
 """Runs programs in a Python that has the frameworks.
 
 The frameworks are not among memdiag's dependencies: MEMDIAG_TEST_TRAINERS_PYTHON names a Python that has transformers,
-lightning, accelerate, ray[train], nbclient and ipykernel. If its torch is a build for CUDA, the programs run on a
-simulated device.
+lightning, accelerate, ray[train], tensorboard, wandb and mlflow. Without it, the Python that runs the tests is used for
+programs whose packages it has, such as notebooks. If the torch is a build for CUDA, the programs run on a simulated
+device.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,12 +35,10 @@ def trainers_python(*modules: str) -> str:
     Args:
         modules: Packages that the test needs.
     """
-    python = os.environ.get("MEMDIAG_TEST_TRAINERS_PYTHON", "")
-    if not python:
-        pytest.skip(f"needs {', '.join(modules)}: name a Python that has them in MEMDIAG_TEST_TRAINERS_PYTHON")
+    python = os.environ.get("MEMDIAG_TEST_TRAINERS_PYTHON") or sys.executable
     find = f"import importlib.util as u; raise SystemExit(any(u.find_spec(m) is None for m in {modules!r}))"
     if subprocess.run([python, "-c", find], env=environment(), timeout=100, check=False).returncode:
-        pytest.skip(f"the Python of MEMDIAG_TEST_TRAINERS_PYTHON lacks one of {', '.join(modules)}")
+        pytest.skip(f"needs {', '.join(modules)}: name a Python that has them in MEMDIAG_TEST_TRAINERS_PYTHON")
     return python
 
 
