@@ -1,21 +1,27 @@
 """Measures memdiag watch: time until the first reading, cost of watching, and traces of many watches in the program.
 
-    python bench/watch.py [--device cpu|cuda] [--python PYTHON] [--cycles 100] [--rounds 12] [--by gdb|armed]
+    python bench/watch.py [--device cpu|cuda] [--python PYTHON] [--cycles 100] [--rounds 100] [--by gdb|armed]
 
-PYTHON has the torch of the training: for cuda, a CUDA build, which runs on a simulated H100. Times of processors are
-those of the whole training process, so they hold on a busy machine as well; the time to the first reading does not.
+PYTHON has the torch of the training: for cuda, a CUDA build, which runs on a simulated H100. The cost of a step is
+processor time of the whole training process, so it holds on a busy machine as well; the time to the first reading does
+not. Processor time contains that of memdiag's agent. While the agent holds Python's lock it uses the processor, so the
+training waits for it no longer than that.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import memdiag
@@ -24,10 +30,53 @@ from memdiag.phantom import profiles
 from memdiag.watch.attach import attach
 
 PROGRAM = Path(__file__).parents[1] / "tests" / "watch" / "programs" / "train.py"
+RESAMPLES = 10_000
+CHANCE = 0.025  # on either side of the interval
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the training: its loss, and the processor time so far of the process and of its main thread."""
+
+    loss: str
+    process: float
+    main: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step costs during some seconds.
+
+    Attributes:
+        process: Processor time per step of the process.
+        main: The same of its main thread.
+        share: Processor time of the process relative to the seconds.
+    """
+
+    process: float
+    main: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """A turn of each of two trainings.
+
+    Attributes:
+        process: Processor time of a watched step relative to an unwatched one, of the whole process.
+        main: The same of the main thread.
+        share: Share of a processor that a watched training had.
+        reading: The agent's processor time for a reading, in seconds.
+    """
+
+    process: float
+    main: float
+    share: float
+    reading: float
 
 
 class Training:
-    """A training that writes the loss and the processor time of each step."""
+    """A training that writes its steps to a file."""
 
     def __init__(self, device: str, python: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="memdiag-bench-"))
@@ -38,27 +87,29 @@ class Training:
             base = phantom.environment_for(profiles.choose("cuda:h100-80g"), command, base)
         paths = [str(site), *base.get("PYTHONPATH", "").split()]
         self.process = subprocess.Popen(command, env={**base, "MEMDIAG_ARM": "1", "PYTHONPATH": os.pathsep.join(paths)})
+        self._steps: list[Step] = []
+        self._read = 0
         self.wait_for(20)
 
-    def rows(self) -> list[tuple[str, float]]:
-        """Returns loss and processor time after each step so far."""
+    def steps(self) -> list[Step]:
+        """Returns the steps so far."""
         path = self.folder / "steps"
-        lines = path.read_text().splitlines()[:-1] if path.exists() else []
-        return [(line.split()[0], float(line.split()[1])) for line in lines]
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(self._read)
+                text = file.read()
+            text = text[: text.rfind(b"\n") + 1]
+            self._read += len(text)
+            lines = [line.split() for line in text.decode().splitlines()]
+            self._steps += [Step(loss, float(process), float(main)) for loss, process, main in lines]
+        return self._steps
 
     def wait_for(self, steps: int) -> None:
         """Waits until a number of steps is complete."""
-        while len(self.rows()) < steps:
+        while len(self.steps()) < steps:
             if self.process.poll() is not None:
                 raise RuntimeError("the training has ended")
             time.sleep(0.1)
-
-    def cost(self, seconds: float) -> float:
-        """Returns the processor time per step, in milliseconds, over a time."""
-        before = self.rows()
-        time.sleep(seconds)
-        after = self.rows()
-        return 1000 * (after[-1][1] - before[-1][1]) / (len(after) - len(before))
 
     def stop(self) -> dict[str, object]:
         """Ends the training; returns what was left in it."""
@@ -79,26 +130,75 @@ def first_reading(pid: int, by: str) -> tuple[float, float]:
     return took, float(message["cost_seconds"])
 
 
-def in_turns(training: Training, by: str, seconds: float) -> tuple[float, float]:
-    """Returns the processor time of a step while watched at 1 Hz relative to one that is not, and the agent's share.
-
-    The order is plain, watched, watched, plain, so that a steady drift of the machine's speed cancels. Turns are short,
-    because the speed of a shared machine changes within seconds.
-    """
-    plain = [training.cost(seconds)]
-    link = attach(training.process.pid, by)
+def watched(training: Training, other: Training, seconds: float) -> Round:
+    """Watches the first of two trainings at 1 Hz for some seconds; the second is not watched meanwhile."""
+    link = attach(training.process.pid, "armed")
     link.read(1.0)
-    watched = [training.cost(seconds), training.cost(seconds)]
-    costs = [message["cost_seconds"] for message in link.readings(1.0)][1:]  # the first fills caches
+    next(iter(link.readings(30.0)))  # the first reading fills caches
+    time.sleep(0.2)
+    mine, theirs = during(seconds, training, other)
+    readings = [message["cost_seconds"] for message in link.readings(1.0)]
     link.close()
-    plain.append(training.cost(seconds))
-    return sum(watched) / sum(plain), statistics.mean(costs)
+    return Round(mine.process / theirs.process, mine.main / theirs.main, mine.share, statistics.mean(readings))
 
 
-def quartiles(values: list[float]) -> str:
-    """Returns the median of relative costs and the quartiles around it."""
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return f"{middle - 1:+.1%} processor time (quartiles {low - 1:+.1%} and {high - 1:+.1%}, {len(values)} rounds)"
+def during(seconds: float, *trainings: Training) -> list[Cost]:
+    """Returns the costs of trainings over some seconds."""
+    first = [len(training.steps()) - 1 for training in trainings]
+    began = time.perf_counter()
+    time.sleep(seconds)
+    found = []
+    for training, number in zip(trainings, first, strict=True):
+        steps = training.steps()
+        process, main = steps[-1].process - steps[number].process, steps[-1].main - steps[number].main
+        count = len(steps) - 1 - number
+        found.append(Cost(process / count, main / count, process / (time.perf_counter() - began)))
+    return found
+
+
+def in_turns(twins: tuple[Training, Training], seconds: float, rounds: int) -> list[Round]:
+    """Watches two equal trainings on one processor in turns.
+
+    A shared machine's speed changes within seconds, but both trainings run in slices of milliseconds on the same
+    processor, so their relative cost does not follow it. A constant difference of the two cancels in each round.
+    """
+    found = []
+    for _ in range(rounds):
+        one, other = watched(*twins, seconds), watched(*reversed(twins), seconds)
+        found.append(
+            Round(
+                math.sqrt(one.process * other.process),
+                math.sqrt(one.main * other.main),
+                (one.share + other.share) / 2,
+                (one.reading + other.reading) / 2,
+            )
+        )
+    return found
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the 95% bootstrap interval of the median."""
+    chance = random.Random(0)  # noqa: S311 - no secret
+    found = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return found[int(CHANCE * RESAMPLES)], found[int((1 - CHANCE) * RESAMPLES)]
+
+
+def extra(rounds: Sequence[Round]) -> str:
+    """Returns the processor time that a second of watching costs, with its 95% interval.
+
+    A training that has only a part of a processor pays the same for a reading, but relative to fewer steps.
+    """
+    values = [1000 * (each.process - 1) * each.share for each in rounds]
+    low, high = interval(values)
+    return f"{statistics.median(values):.2f} ms per second (95% interval {low:.2f} to {high:.2f})"
+
+
+def relative(values: Sequence[float]) -> str:
+    """Returns the median of relative costs with its 95% interval."""
+    low, high = interval(values)
+    return (
+        f"{statistics.median(values) - 1:+.2%} (95% interval {low - 1:+.2%} to {high - 1:+.2%}, {len(values)} rounds)"
+    )
 
 
 def main() -> None:
@@ -107,30 +207,37 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--cycles", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of a turn; a round has four")
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--by", default="gdb")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a turn; a round has two")
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--by", default="gdb", help="way into the process for the cycles")
     given = parser.parse_args()
     training = Training(given.device, given.python)
-    pid = training.process.pid
-    times = [first_reading(pid, given.by) for _ in range(given.cycles)]
+    times = [first_reading(training.process.pid, given.by) for _ in range(given.cycles)]
     waits = sorted(seconds for seconds, _ in times)
-    print(f"{given.cycles} watches by {given.by}, {given.device}; load {os.getloadavg()[0]:.1f}")
-    print(f"  first reading after  {statistics.median(waits):.2f} s median, {waits[0]:.2f} to {waits[-1]:.2f} s")
-    print(f"  agent's reading      {1000 * statistics.median(cost for _, cost in times):.2f} ms of processor time")
-    ratios, shares = [], []
-    for _ in range(given.rounds):
-        ratio, share = in_turns(training, given.by, given.seconds)
-        ratios.append(ratio)
-        shares.append(share)
-    print(f"  step while watched   {quartiles(ratios)}")
-    print(f"  agent's readings     {statistics.median(shares):.2%} of one processor at 1 Hz")
-    left = training.stop()
-    losses = [loss for loss, _ in training.rows()]
+    print(f"{given.cycles} watches by {given.by}, {given.device}; load {os.getloadavg()[0]:.1f}", flush=True)
+    if waits:
+        print(f"  first reading after  {statistics.median(waits):.2f} s median, {waits[0]:.2f} to {waits[-1]:.2f} s")
+        print(f"  first reading        {1000 * statistics.median(cost for _, cost in times):.2f} ms of processor time")
     other = Training(given.device, given.python)
-    other.wait_for(len(losses))
+    for each in (training, other):
+        for thread in Path(f"/proc/{each.process.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {min(os.sched_getaffinity(0))})
+    rounds = in_turns((training, other), given.seconds, given.rounds)
+    if rounds:
+        share = statistics.median(each.share for each in rounds)
+        print(f"  share                {share:.0%} of a processor; load {os.getloadavg()[0]:.1f}")
+        print(f"  step                 {1000 * during(given.seconds, training)[0].process:.2f} ms of processor time")
+        print(f"  watched, process     {relative([each.process for each in rounds])}")
+        print(f"  watched, main thread {relative([each.main for each in rounds])}")
+        print(f"  extra, process       {extra(rounds)}")
+        print(f"  agent's readings     {statistics.median(each.reading for each in rounds):.2%} of a processor at 1 Hz")
     other.stop()
-    same = [loss for loss, _ in other.rows()][: len(losses)] == losses
+    left = training.stop()
+    losses = [step.loss for step in training.steps()]
+    unwatched = Training(given.device, given.python)
+    unwatched.wait_for(len(losses))
+    unwatched.stop()
+    same = [step.loss for step in unwatched.steps()][: len(losses)] == losses
     print(f"  losses of {len(losses)} steps are {'the same' if same else 'NOT the same'} as without a watch")
     print(f"  left behind          {left}")
 

@@ -14,7 +14,9 @@ import pytest
 import memdiag
 from memdiag.watch.attach import attach
 from memdiag.watch.link import WatchEnded
+from memdiag.watch.mechanisms import remote_exec
 from memdiag.watch.readings import Readings
+from memdiag.watch.target import target_of
 from tests.watch.conftest import NOTHING, WAIT, memdiag_watch
 
 
@@ -92,6 +94,19 @@ def test_the_history_of_the_cpu_starts_late_and_ends(start, tmp_path):
     program.wait_for(2)
     assert program.stop() == NOTHING
     assert memdiag.load(path).backend == "cpu"
+
+
+def test_python_3_14_lets_memdiag_in_without_a_debugger(start):
+    program = start()
+    if not remote_exec.can_enter(target_of(program.pid)):
+        pytest.skip("needs a Python 3.14 with torch: name it in MEMDIAG_TEST_TORCH_PYTHON")
+    for _ in range(3):
+        link = attach(program.pid)
+        assert link.mechanism == "remote_exec"
+        assert one_reading(link).host_bytes > 50 << 20
+        link.close()
+    program.wait_for(2)
+    assert program.stop() == NOTHING
 
 
 def test_a_history_of_the_program_itself_goes_on(start, tmp_path):

@@ -1,7 +1,7 @@
 """Trains until a file appears and writes a line per step. At the end, it lists the traces of a watcher.
 
-python train.py DEVICE FOLDER [history] writes the loss and the processor time of each step to FOLDER/steps, and hooks,
-threads and modules of a watcher to FOLDER/left.
+python train.py DEVICE FOLDER [history] writes the loss of each step to FOLDER/steps, with the processor time so far of
+the process and of its main thread. It writes hooks, threads and modules of a watcher to FOLDER/left.
 """
 
 import json
@@ -60,7 +60,7 @@ with open(os.path.join(folder, "steps"), "w") as steps:
         optimizer.zero_grad()
         if os.path.exists(os.path.join(folder, "leak")):
             kept.append(torch.empty(1 << 18, device=device))
-        steps.write(f"{loss.item()} {time.process_time()}\n")
+        steps.write(f"{loss.item()} {time.process_time()} {time.thread_time()}\n")
         steps.flush()
         time.sleep(0.001)
 while any("memdiag-watch" in thread.name for thread in threading.enumerate()):
