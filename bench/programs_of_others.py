@@ -112,10 +112,10 @@ class Program:
                 "activations": self.activations_bytes,
             }
         counted = json.loads(BY_HAND.read_text(encoding="utf-8"))
-        parts = counted["programs"].get(f"{self.family} {self.name}")
+        parts = counted.get(f"{self.family} {self.name}")
         if parts is None or (kind == "cpu" and self.cpu.startswith("--device=cpu")):
             return {}
-        return {**parts, "workspaces": counted["workspaces"]} if kind == "cuda" else dict(parts)
+        return {part: size for part, size in parts.items() if kind == "cuda" or part != "workspaces"}
 
     def runs_on(self, kind: str) -> bool:
         """Whether the program is tried on this kind of device."""

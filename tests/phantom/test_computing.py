@@ -7,6 +7,7 @@ import pytest
 
 from memdiag.cli.main import main
 from memdiag.errors import MemdiagError
+from memdiag.phantom.boot.computing.ways import most_scores
 from memdiag.phantom.launch import COMPUTE, INTEGERS, MASK_BYTES, SMALL_BYTES, compute_limits
 from tests.phantom import cuda_stand_in, npu_stand_in
 
@@ -78,6 +79,12 @@ def test_masks_have_a_limit_of_their_own(text, limit):
 def test_invalid_values_of_compute_raise_an_error(text):
     with pytest.raises(MemdiagError):
         compute_limits(text)
+
+
+@pytest.mark.parametrize(("limit", "scores"), [("", 1 << 22), ("1048576", 1 << 22), (str(64 << 20), 16 << 20)])
+def test_attention_has_more_scores_if_larger_tensors_are_computed(limit, scores, monkeypatch):
+    monkeypatch.setenv("MEMDIAG_PHANTOM_COMPUTE", limit)
+    assert most_scores() == scores
 
 
 def test_compute_requires_a_simulated_device(capsys):

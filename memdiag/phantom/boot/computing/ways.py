@@ -7,11 +7,13 @@ of the device's operator, and with ``reads`` a function that copies a device ten
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 _MOST_SCORES = 1 << 22  # elements: attention has one for each pair of positions
+_SCORE_BYTES = 4  # single precision
 
 WAYS: dict[str, Any] = {}
 
@@ -27,6 +29,12 @@ def way(
         return function
 
     return keep
+
+
+def most_scores() -> int:
+    """Returns how many scores attention may have: more than by default if the user computes larger tensors."""
+    limit = os.environ.get("MEMDIAG_PHANTOM_COMPUTE", "")
+    return max(_MOST_SCORES, int(limit) // _SCORE_BYTES if limit.isdecimal() else 0)
 
 
 def _torch() -> Any:
@@ -58,7 +66,7 @@ class Attention:
         seeds: Any = (),
     ) -> None:
         torch = _torch()
-        if query.numel() // max(query.shape[-1], 1) * key.shape[-2] > _MOST_SCORES:
+        if query.numel() // max(query.shape[-1], 1) * key.shape[-2] > most_scores():
             raise ValueError("too many scores")
         self.groups = query.shape[1] // max(key.shape[1], 1)
         self.query, self.key, self.value = query.float(), self._spread(key), self._spread(value)
