@@ -1,6 +1,7 @@
 """A notebook with the cell magic, executed without a browser, and its page in Chromium."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_a_recorded_cell_shows_the_page_and_its_value(cells, folder):
 
 def test_the_output_of_a_cell_is_named_as_holder(cells):
     text = "".join("".join(output.get("text", [])) for output in cells[3])
-    assert "Out[3] (output of a cell)" in text
+    assert re.search(r"(Out\[3\]|_3?) \(output of a cell\)", text), text  # IPython has several names for it
     assert "the autograd graph of losses[0]" in text
 
 

@@ -6,6 +6,7 @@ python log_scalars.py tensorboard|wandb|mlflow FOLDER
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -38,6 +39,10 @@ def wandb():
     with package.init(project="memdiag", mode="offline", dir=str(folder)) as run:
         written = write(run)
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
+    package.teardown()
+    until = time.monotonic() + 60  # another process writes the file
+    while any(name.encode() not in path.read_bytes() for name in written[0]) and time.monotonic() < until:
+        time.sleep(0.2)
     stored = path.read_bytes()  # records of names and values as JSON; there is no public reader
     return written, {
         name: [
