@@ -135,3 +135,18 @@ def test_adam_of_bitsandbytes_is_made_in_place_of_that_of_torch(tmp_path):
         "print(torch.optim.AdamW(net.parameters(), 0.5, fused=False).param_groups[0]['lr'])\n"
     )
     assert losses(before, after)[1] == ["AdamW8bit", "Own", "AdamW", "0.5"]
+
+
+def test_states_on_the_host_belong_to_one_optimizer():
+    """Parameters of a second model may have the ids of those of the first one."""
+    call = "from offload_optimizer import offload_optimizer\noffload_optimizer(1)\n"
+    many = (
+        "for width in range(4, 40):\n"
+        "    layer = nn.Linear(width, width)\n"
+        "    rule = torch.optim.AdamW(layer.parameters())\n"
+        "    layer(torch.ones(1, width)).sum().backward()\n"
+        "    rule.step()\n"
+        "    del layer, rule\n"
+        "print('done')\n"
+    )
+    assert losses(call, many)[1] == ["done"]

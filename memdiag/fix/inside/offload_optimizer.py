@@ -20,8 +20,6 @@ def offload_optimizer(smallest_bytes):
 
 
 def _in_turn(original, smallest_bytes):
-    copies = {}  # the memory on the host, by the device tensor's parameter and name
-
     @functools.wraps(original)
     def step(self, closure=None):
         loss = None
@@ -29,6 +27,8 @@ def _in_turn(original, smallest_bytes):
             with torch.enable_grad():
                 loss = closure()
         groups, used = self.param_groups, set()
+        # memory on the host by parameter and name; another optimizer may have parameters with the same ids later
+        copies = self.__dict__.setdefault("_copies_on_host", {})
         try:
             for group in groups:
                 small = [each for each in group["params"] if _size(each) < smallest_bytes]
