@@ -142,7 +142,7 @@ def test_what_was_outside_of_pytorch_at_failures_sets_the_fraction(npu: Trace) -
     facts = {item.what: item for item in found.evidence}
     assert (
         facts["device memory in use outside PyTorch's allocator"].where
-        == "when memory ran out; at most the buffers of 15 communicators"
+        == "when memory ran out; this is room for the buffers of 15 communicators at most"
     )
     assert "device memory that a memory fraction of 0.90 leaves free" in facts
 
