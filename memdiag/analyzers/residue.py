@@ -24,7 +24,7 @@ from memdiag.trace.recorded import MARK
 from memdiag.trace.table import Array, Table
 from memdiag.units import MIB, format_bytes
 
-CODES: dict[str, str] = {"MD303": "memory kept by a process that sleeps"}
+CODES: dict[str, str] = {"MD303": "memory kept by a process in sleep mode"}
 
 HIGH = 0.5  # fraction of the reserved peak: a process that reaches it is awake
 LOW = 0.5  # fraction of its own high: a process that falls below it sleeps

@@ -114,7 +114,7 @@ def test_the_answer_has_every_rival_the_bound_and_the_part_of_hccl(npu: Trace) -
     kept = facts["device memory that a memory fraction of 0.94 leaves free"]
     assert kept.value == 64 * GIB - int(0.94 * 64 * GIB)
     assert kept.where == (
-        "room for the buffers of 9 communicators; with this fraction, the pools fit; the fraction is the example in "
+        "room for the buffers of 9 communicators; with this memory fraction, the pools fit; the fraction is the example in "
         "the feature's documentation"
     )
     count = facts["number of HCCL communicators"]
@@ -129,7 +129,7 @@ def test_the_share_is_worked_out_from_the_communicators_that_are_given(npu: Trac
     facts = {item.what: item for item in report.advice.evidence}
     assert facts["HCCL buffers of all communicators"].value == 12 * 400 * MIB
     kept = facts["device memory that a memory fraction of 0.92 leaves free"]  # 1 - 4.69 / 64, rounded down
-    assert kept.where == "room for the buffers of 13 communicators; with this fraction, the pools fit"
+    assert kept.where == "room for the buffers of 13 communicators; with this memory fraction, the pools fit"
     assert isinstance(kept.value, int)
     assert kept.value >= 12 * 400 * MIB
 
