@@ -114,8 +114,8 @@ def test_the_answer_has_every_rival_the_bound_and_the_part_of_hccl(npu: Trace) -
     kept = facts["device memory that a memory fraction of 0.94 leaves free"]
     assert kept.value == 64 * GIB - int(0.94 * 64 * GIB)
     assert kept.where == (
-        "room for the buffers of 9 communicators; with this memory fraction, the pools fit; the fraction is the example "
-        "in the feature's documentation"
+        "room for the buffers of 9 communicators; with this memory fraction, the pools fit; the fraction is the "
+        "example in the feature's documentation"
     )
     count = facts["number of HCCL communicators"]
     assert (count.value, "--communicators N" in count.where) == ("unknown", True)
