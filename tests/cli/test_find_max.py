@@ -203,7 +203,7 @@ def test_unknown_scratch_memory_widens_the_answer(capacity, says):
         for place, value in ((1, 2), (4, 5), (7, 8))
     )
     said = notes(LargestFit(values, trials, 5, 8, "cuda:a100-80g", ""))
-    assert "allocated peak is then 720.00 MiB to 848.00 MiB" in str(said[0])
+    assert "allocated peak would be between 720.00 MiB and 848.00 MiB" in str(said[0])
     assert len(said) == says
     if capacity == 900 * MIB:
         assert "batch=2" in str(said[1])
