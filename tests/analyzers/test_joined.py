@@ -211,6 +211,9 @@ def test_free_memory_of_private_pools_is_out_of_reach(heap):
     only = told(heap, pools=pools)
     assert only.judgement.verdict == "workspace_or_comm"
     assert says(only, "180.00 MiB is free in private pools")
+    # the advice is for these pools, not for libraries such as NCCL
+    assert only.findings[-1].code == "MD705"
+    assert "pool=first.pool()" in only.findings[-1].fixes[0].change
 
 
 def test_more_than_the_device_is_capacity(pieces):

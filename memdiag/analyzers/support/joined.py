@@ -26,6 +26,7 @@ from memdiag.analyzers.support.failures import (
     nearest,
     numbers,
 )
+from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.growth import GrowingMemory, despite_growth
 from memdiag.diagnosis.refuted import without_refuted
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
@@ -129,10 +130,12 @@ class _Joiner:
             note = joined([note, phrase("joined.last", count=failure.count)])
         judgement = replace(judgement, reasons=(*judgement.reasons, note)) if note else judgement
         kept = message.findings
-        if judgement.verdict != message.judgement.verdict:  # advice for another cause
-            kept = advise(
-                Found(0, 0, message.dialect, message.framework, message.backend, dict(message.fields)), judgement
-            )
+        private = _private(facts_of(failure, message)) if judgement.verdict == "workspace_or_comm" else {}
+        if private or judgement.verdict != message.judgement.verdict:  # advice for another cause, or for other numbers
+            fields = {**message.fields, **private}
+            kept = advise(Found(0, 0, message.dialect, message.framework, message.backend, fields), judgement)
+        if private and found:
+            kept = _as_reported(kept, found)
         special = tuple(finding for finding in special if finding.code in _RELEVANT.get(judgement.verdict, _OUTSIDE))
         special = _without_repeats(sorted(special, key=lambda finding: not _is_root(finding)))
         kept = _without_batch(kept, failure)
@@ -155,6 +158,25 @@ class _Joiner:
         if key not in self.analyzed and len(self.analyzed) < MOST_LOOKED_AT:
             self.analyzed[key] = build_report(self.trace, at=failure.here.at, device=failure.device.device)
         return self.analyzed.get(key)
+
+
+def _private(facts: Facts) -> dict[str, int]:
+    """Returns the fields on private pools, as a message prints them: their free blocks count as allocated."""
+    if not facts.pool or facts.allocated is None:
+        return {}
+    return {
+        "private_pool_bytes": facts.pool,
+        "allocated_bytes": facts.allocated,
+        "unallocated_bytes": facts.slack or 0,
+    }
+
+
+def _as_reported(kept: tuple[Finding, ...], report: Report) -> tuple[Finding, ...]:
+    """Returns advice that begins with the first fix of the report on the trace, if the advice contains it."""
+    first = {fix.change for finding in report.findings[:1] for fix in finding.fixes[:1] if fix.change}
+    return tuple(
+        replace(each, fixes=tuple(sorted(each.fixes, key=lambda fix: fix.change not in first))) for each in kept
+    )
 
 
 def _is_root(finding: Finding) -> bool:
