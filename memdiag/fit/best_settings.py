@@ -72,8 +72,8 @@ def best_setting(needs: Sequence[Need], at: int, device: FitDevice, listener: Li
 
 def _kept(file: Path) -> BestSetting | None:
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
-        return BestSetting(str(told["conf"]), int(told["headroom_bytes"]))
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        return BestSetting(str(stored["conf"]), int(stored["headroom_bytes"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -21,15 +21,15 @@ def main(order_file: str) -> int:
     from memdiag.errors import MemdiagError
     from memdiag.runs.recording import Order, perform
 
-    told = json.loads(Path(order_file).read_text(encoding="utf-8"))
+    order_fields = json.loads(Path(order_file).read_text(encoding="utf-8"))
     order = Order(
-        tuple(told["command"]),
+        tuple(order_fields["command"]),
         {},
-        told["folder"],
-        told["device"],
-        told["rank"],
-        told["world"],
-        told["variables"],
+        order_fields["folder"],
+        order_fields["device"],
+        order_fields["rank"],
+        order_fields["world"],
+        order_fields["variables"],
         has_short_name=False,
     )
     try:

@@ -144,7 +144,7 @@ class Recorder:
         if folder.exists():
             shutil.rmtree(folder)  # of an interrupted search
         folder.mkdir(parents=True)
-        told: dict[str, Any] = {
+        order_fields: dict[str, Any] = {
             "command": order.command,
             "variables": dict(order.variables),
             "device": order.device,
@@ -152,7 +152,7 @@ class Recorder:
             "world": order.world,
             "folder": str(folder.resolve() / TRACES),
         }
-        (folder / ORDER).write_text(json.dumps(told, indent=1), encoding="utf-8")
+        (folder / ORDER).write_text(json.dumps(order_fields, indent=1), encoding="utf-8")
         began = time.monotonic()
         status, host_bytes = self._run(folder) if self.engine is None else self._run_on(self.engine, folder)
         seconds = time.monotonic() - began

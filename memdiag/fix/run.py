@@ -100,8 +100,8 @@ def fix(
     ):
         if recorded is None:
             base = order if device is None else replace(order, phantom=resized(device, _PLENTY))
-            told = {"losses": before} if device is None else {}
-            recorded = heaviest(run(base, {**told, "outputs": outputs, "facts": facts}, listener), listener)
+            instructions = {"losses": before} if device is None else {}
+            recorded = heaviest(run(base, {**instructions, "outputs": outputs, "facts": facts}, listener), listener)
         case = case_of(recorded, _budget(wanted), listener).knowing(lines_in(Path(outputs)), lines_in(Path(facts)))
         undone: list[FixStep] = []
         plan: FixPlan | None = None

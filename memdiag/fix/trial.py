@@ -33,12 +33,14 @@ def resized(device: str, option: str) -> str:
     return ",".join([*kept, option])
 
 
-def run(order: Order, told: Mapping[str, Any], listener: Listener, variables: Mapping[str, str] | None = None) -> Done:
+def run(
+    order: Order, work_inside: Mapping[str, Any], listener: Listener, variables: Mapping[str, str] | None = None
+) -> Done:
     """Runs and records a command.
 
     Args:
         order: The command.
-        told: What the recorder does in the program (see ``memdiag.recorder.fixing``).
+        work_inside: What the recorder does in the program (see ``memdiag.recorder.fixing``).
         listener: Receives progress.
         variables: Additional environment variables.
 
@@ -46,8 +48,8 @@ def run(order: Order, told: Mapping[str, Any], listener: Listener, variables: Ma
         KeyboardInterrupt: The user interrupted the command.
     """
     environment = {**order.environment, **(variables or {})}
-    if told:
-        environment[FIX_VARIABLE] = json.dumps(told)
+    if work_inside:
+        environment[FIX_VARIABLE] = json.dumps(work_inside)
     done = perform(replace(order, environment=environment, has_short_name=False), listener)
     if signal.SIGINT in done.ended.signals or done.ended.status in {-signal.SIGINT, 128 + signal.SIGINT}:
         raise KeyboardInterrupt
@@ -83,8 +85,8 @@ class ProgramTrial:
 
     def measured(self, report: FixReport, chosen: Sequence[Proposal]) -> tuple[FixReport, Attempt]:
         """Runs the program with the chosen remedies, and returns the report with the measurement."""
-        told = {"losses": str(self.losses)} if self.order.phantom is None else {}
-        done = self._run(chosen, {**told, "refused": str(self.refused), "outputs": str(self.outputs)})
+        work_inside = {"losses": str(self.losses)} if self.order.phantom is None else {}
+        done = self._run(chosen, {**work_inside, "refused": str(self.refused), "outputs": str(self.outputs)})
         attempt = self._attempt(done, Path(report.trace).name)
         exit_code, folder = done.ended.exit_code, done.folder.shown
         names = {each.inside: each.name for each in chosen}
@@ -98,14 +100,14 @@ class ProgramTrial:
             return Attempt(report.recorded, ended_well=True)
         return self._attempt(self._run(chosen, {}), Path(report.trace).name)
 
-    def _run(self, chosen: Sequence[Proposal], told: Mapping[str, Any]) -> Done:
+    def _run(self, chosen: Sequence[Proposal], work_inside: Mapping[str, Any]) -> Done:
         device = self.order.phantom
         order = self.order
         if device is not None:
             order = replace(order, phantom=resized(device, f"total={self.case.budget_bytes}"))
         conf = next((each.conf for each in chosen if each.conf), None)
         variables = {} if conf is None else {self.variable: conf}
-        return run(order, {**told, **instructions(chosen)}, self.listener, variables)
+        return run(order, {**work_inside, **instructions(chosen)}, self.listener, variables)
 
     def _attempt(self, done: Done, name: str) -> Attempt:
         """Returns the measurement of the process whose trace has this name."""

@@ -59,29 +59,29 @@ def read_baseline(path: Path) -> dict[str, BaselineEntry]:
             phrase("errors.unreadable", path=str(path), value=str(error.strerror or error)), phrase("errors.path-mode")
         ) from None
     try:
-        told = json.loads(content) if len(content) <= _MOST_BYTES else None
+        stored = json.loads(content) if len(content) <= _MOST_BYTES else None
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict) or not isinstance(told.get("traces"), dict):
+        stored = None
+    if not isinstance(stored, dict) or not isinstance(stored.get("traces"), dict):
         raise MemdiagError(phrase("errors.no-baseline", path=str(path)), phrase("check.baseline.hint"))
-    if told.get("schema_version") != SCHEMA_VERSION:
+    if stored.get("schema_version") != SCHEMA_VERSION:
         raise MemdiagError(
-            phrase("errors.baseline-version", path=str(path), value=str(told.get("memdiag_version"))),
+            phrase("errors.baseline-version", path=str(path), value=str(stored.get("memdiag_version"))),
             phrase("check.baseline.hint"),
         )
     try:
-        return {str(key): entry_from(entry) for key, entry in told["traces"].items()}
+        return {str(key): entry_from(entry) for key, entry in stored["traces"].items()}
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise MemdiagError(phrase("errors.baseline-damaged", path=str(path)), phrase("check.baseline.hint")) from None
 
 
-def entry_from(told: Mapping[str, Any]) -> BaselineEntry:
+def entry_from(stored: Mapping[str, Any]) -> BaselineEntry:
     """Returns an entry of the file; a malformed one raises KeyError, TypeError or ValueError."""
-    sites = told["sites"]
+    sites = stored["sites"]
     return BaselineEntry(
-        metrics={str(name): _number(value) for name, value in told["metrics"].items()},
+        metrics={str(name): _number(value) for name, value in stored["metrics"].items()},
         sites=None if sites is None else tuple(_held(site) for site in sites),
-        facts={str(name): str(value) for name, value in told["facts"].items()},
+        facts={str(name): str(value) for name, value in stored["facts"].items()},
     )
 
 
@@ -91,9 +91,11 @@ def _number(value: object) -> Number:
     return value
 
 
-def _held(told: Mapping[str, Any]) -> SiteHeld:
-    place = CodePlace(str(told["label"]), str(told["path"] or ""), int(told["line"] or 0), str(told["function"] or ""))
-    return SiteHeld(place, Amount(int(told["bytes"]), int(told["num_tensors"]), str(told["category"] or "")))
+def _held(stored: Mapping[str, Any]) -> SiteHeld:
+    place = CodePlace(
+        str(stored["label"]), str(stored["path"] or ""), int(stored["line"] or 0), str(stored["function"] or "")
+    )
+    return SiteHeld(place, Amount(int(stored["bytes"]), int(stored["num_tensors"]), str(stored["category"] or "")))
 
 
 def entry_of(
@@ -123,15 +125,15 @@ def write_baseline(path: Path, entries: Mapping[str, BaselineEntry]) -> None:
     Raises:
         MemdiagError: It cannot be written.
     """
-    told = {
+    stored = {
         "schema_version": SCHEMA_VERSION,
         "memdiag_version": __version__,
-        "traces": {key: told_of(entries[key]) for key in sorted(entries)},
+        "traces": {key: stored_form(entries[key]) for key in sorted(entries)},
     }
-    write_whole(path, json.dumps(told, indent=1, allow_nan=False) + "\n")
+    write_whole(path, json.dumps(stored, indent=1, allow_nan=False) + "\n")
 
 
-def told_of(entry: BaselineEntry) -> dict[str, Any]:
+def stored_form(entry: BaselineEntry) -> dict[str, Any]:
     """Returns an entry in the format of the file."""
     return {
         "facts": dict(entry.facts),

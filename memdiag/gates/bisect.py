@@ -244,8 +244,8 @@ def _ran_out(folder: Path) -> bool:
 
     manifest = folder / "manifest.json"
     if manifest.exists():
-        told = json.loads(manifest.read_text(encoding="utf-8"))
-        if any(process.get("ooms") for process in told.get("processes") or ()):
+        contents = json.loads(manifest.read_text(encoding="utf-8"))
+        if any(process.get("ooms") for process in contents.get("processes") or ()):
             return True
     return any(not message.is_warning for message in read_files([folder / OUTPUT]).messages)
 

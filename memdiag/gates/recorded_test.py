@@ -289,9 +289,9 @@ def _kept(trace: Path, folder: Path, name: str) -> str:
 
 
 def _as_json(entry: BaselineEntry) -> dict[str, Any]:
-    from memdiag.gates.baseline import told_of
+    from memdiag.gates.baseline import stored_form
 
-    return told_of(entry)
+    return stored_form(entry)
 
 
 def write_entries(path: Path, measured: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
@@ -308,7 +308,7 @@ def write_entries(path: Path, measured: Mapping[str, Mapping[str, Mapping[str, A
 
     before = read_baseline(path) if path.exists() else {}
     after = {key: entry for key, entry in before.items() if _DEVICE.sub("", key) not in measured}
-    after |= {key: entry_from(told) for entries in measured.values() for key, told in entries.items()}
+    after |= {key: entry_from(stored) for entries in measured.values() for key, stored in entries.items()}
     changes = changes_of(before, after)
     if changes or not path.exists():
         write_baseline(path, after)

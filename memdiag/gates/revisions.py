@@ -87,8 +87,8 @@ class Commits:
 
     def candidates(self, good: Collection[str], bad: str) -> list[str]:
         """Returns the remaining commits, those in the middle of the history first."""
-        told = self._git("rev-list", "--bisect-all", bad, *(f"^{each}" for each in sorted(good))).splitlines()
-        found = [line.split()[0] for line in told]
+        bisected = self._git("rev-list", "--bisect-all", bad, *(f"^{each}" for each in sorted(good))).splitlines()
+        found = [line.split()[0] for line in bisected]
         return [*(each for each in found if each != bad), bad]
 
     def prepare(self, revision: str, command: Sequence[str]) -> Prepared:

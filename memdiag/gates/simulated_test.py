@@ -53,12 +53,12 @@ class SimulatedTest:
 
         An error in a fixture takes the place of the call, which did not happen.
         """
-        told = self._reports.get(when)
-        if told is None and when == "call" and not self._has_passed("setup"):
-            told = self._reports["setup"]
-        if told is None:
+        test_report = self._reports.get(when)
+        if test_report is None and when == "call" and not self._has_passed("setup"):
+            test_report = self._reports["setup"]
+        if test_report is None:
             return None
-        made = self.item.config.hook.pytest_report_from_serializable(config=self.item.config, data=told)
+        made = self.item.config.hook.pytest_report_from_serializable(config=self.item.config, data=test_report)
         assert isinstance(made, pytest.TestReport)  # noqa: S101 - only such reports are written
         made.nodeid = self.item.nodeid
         return made
@@ -84,7 +84,7 @@ class SimulatedTest:
                     stderr=subprocess.STDOUT,
                     check=False,
                 )
-            self._reports = {told["when"]: told for told in _read(reports)}
+            self._reports = {test_report["when"]: test_report for test_report in _read(reports)}
             if "call" not in self._reports and self._has_passed("setup"):
                 last = output.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
                 said = phrase("check.marker.died", device=self.device, status=str(done.returncode))
@@ -125,6 +125,6 @@ class Reporter:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Writes one report, at once: the test may end the process."""
-        told = self.config.hook.pytest_report_to_serializable(config=self.config, report=report)
+        test_report = self.config.hook.pytest_report_to_serializable(config=self.config, report=report)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(told) + "\n")
+            file.write(json.dumps(test_report) + "\n")

@@ -52,19 +52,21 @@ def options() -> argparse.Namespace:
 
 def read(path: Path) -> dict[str, Any]:
     """Returns the configuration of the model."""
-    told: dict[str, Any] = json.loads((path / "config.json" if path.is_dir() else path).read_text(encoding="utf-8"))
-    return told
+    model_config: dict[str, Any] = json.loads(
+        (path / "config.json" if path.is_dir() else path).read_text(encoding="utf-8")
+    )
+    return model_config
 
 
 def build(given: argparse.Namespace) -> tuple[Any, BatchMaker]:
     """Returns the model on the device, and the function that makes a batch for it."""
-    told = read(given.model)
-    if "_class_name" in told:
-        return build_diffusers(given, told)
+    model_config = read(given.model)
+    if "_class_name" in model_config:
+        return build_diffusers(given, model_config)
     import transformers
     from transformers.models.auto import modeling_auto
 
-    config = transformers.AutoConfig.for_model(told.pop("model_type"), **told)
+    config = transformers.AutoConfig.for_model(model_config.pop("model_type"), **model_config)
     text = config.get_text_config()
     if given.layers:
         text.num_hidden_layers = given.layers
@@ -76,7 +78,7 @@ def build(given: argparse.Namespace) -> tuple[Any, BatchMaker]:
         (IMAGES, modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES),
         ("AutoModelForMaskedLM", modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
     )
-    named = set(told.get("architectures") or ())
+    named = set(model_config.get("architectures") or ())
     fitting = [kind for kind, names in kinds if named & {names.get(config.model_type)}]
     fitting += [kind for kind, names in kinds if config.model_type in names]
     if not fitting:
@@ -91,12 +93,12 @@ def build(given: argparse.Namespace) -> tuple[Any, BatchMaker]:
     return model, functools.partial(token_batch, given, config, frozenset(inspect.signature(model.forward).parameters))
 
 
-def build_diffusers(given: argparse.Namespace, told: dict[str, Any]) -> tuple[Any, BatchMaker]:
+def build_diffusers(given: argparse.Namespace, model_config: dict[str, Any]) -> tuple[Any, BatchMaker]:
     """Returns a model of diffusers, and the function that makes a batch for it."""
     import diffusers
 
     with torch.device(given.backend):
-        model = getattr(diffusers, told["_class_name"]).from_config(told).to(DTYPES[given.precision])
+        model = getattr(diffusers, model_config["_class_name"]).from_config(model_config).to(DTYPES[given.precision])
     if given.ckpt == "full":
         model.enable_gradient_checkpointing()
     return model, functools.partial(latent_batch, given, model.config)
@@ -128,8 +130,8 @@ def is_any_size(config: Any) -> bool:
 
 def image_token(config: Any) -> int:
     """Returns the token that stands for a part of an image."""
-    told = getattr(config, "image_token_id", None)
-    return int(config.image_token_index if told is None else told)
+    model_config = getattr(config, "image_token_id", None)
+    return int(config.image_token_index if model_config is None else model_config)
 
 
 def seen(given: argparse.Namespace, config: Any) -> tuple[Batch, int]:

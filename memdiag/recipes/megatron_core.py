@@ -47,28 +47,28 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def config_of(given: argparse.Namespace, told: dict[str, Any]) -> TransformerConfig:
+def config_of(given: argparse.Namespace, model_config: dict[str, Any]) -> TransformerConfig:
     """Returns Megatron-core's configuration of a model of transformers."""
-    kind = told["model_type"]
+    kind = model_config["model_type"]
     if kind not in KNOWN:
         raise SystemExit(f"{given.model}: the recipe megatron trains {', '.join(KNOWN)}, not {kind}")
     recompute: dict[str, Any] = {"recompute_granularity": None if given.ckpt == "none" else given.ckpt}
     if given.ckpt == "full":
         recompute |= {"recompute_method": "uniform", "recompute_num_layers": 1}
     return TransformerConfig(
-        num_layers=given.layers or told["num_hidden_layers"],
-        hidden_size=told["hidden_size"],
-        num_attention_heads=told["num_attention_heads"],
-        num_query_groups=told.get("num_key_value_heads") or told["num_attention_heads"],
-        kv_channels=told.get("head_dim") or told["hidden_size"] // told["num_attention_heads"],
-        ffn_hidden_size=told["intermediate_size"],
+        num_layers=given.layers or model_config["num_hidden_layers"],
+        hidden_size=model_config["hidden_size"],
+        num_attention_heads=model_config["num_attention_heads"],
+        num_query_groups=model_config.get("num_key_value_heads") or model_config["num_attention_heads"],
+        kv_channels=model_config.get("head_dim") or model_config["hidden_size"] // model_config["num_attention_heads"],
+        ffn_hidden_size=model_config["intermediate_size"],
         gated_linear_unit=True,
         activation_func=torch.nn.functional.silu,
         normalization="RMSNorm",
-        layernorm_epsilon=told.get("rms_norm_eps", 1e-6),
+        layernorm_epsilon=model_config.get("rms_norm_eps", 1e-6),
         qk_layernorm=kind.startswith("qwen3"),
         add_bias_linear=False,
-        add_qkv_bias=kind.startswith("qwen2") or bool(told.get("attention_bias")),
+        add_qkv_bias=kind.startswith("qwen2") or bool(model_config.get("attention_bias")),
         bf16=True,
         params_dtype=torch.bfloat16,
         pipeline_dtype=torch.bfloat16,
@@ -85,20 +85,20 @@ def config_of(given: argparse.Namespace, told: dict[str, Any]) -> TransformerCon
         bias_dropout_fusion=False,
         apply_rope_fusion=False,
         **recompute,
-        **experts_of(given, told),
+        **experts_of(given, model_config),
     )
 
 
-def experts_of(given: argparse.Namespace, told: dict[str, Any]) -> dict[str, Any]:
+def experts_of(given: argparse.Namespace, model_config: dict[str, Any]) -> dict[str, Any]:
     """Returns the options of a mixture of experts; none for a dense model."""
-    count = told.get("num_experts") or told.get("num_local_experts")
+    count = model_config.get("num_experts") or model_config.get("num_local_experts")
     if not count:
         return {}
     found = {
         "num_moe_experts": count,
-        "moe_ffn_hidden_size": told.get("moe_intermediate_size") or told["intermediate_size"],
-        "moe_shared_expert_intermediate_size": told.get("shared_expert_intermediate_size"),
-        "moe_router_topk": told["num_experts_per_tok"],
+        "moe_ffn_hidden_size": model_config.get("moe_intermediate_size") or model_config["intermediate_size"],
+        "moe_shared_expert_intermediate_size": model_config.get("shared_expert_intermediate_size"),
+        "moe_router_topk": model_config["num_experts_per_tok"],
         "moe_token_dispatcher_type": "alltoall",
     }
     if given.capacity:
@@ -147,12 +147,12 @@ def layers_of(given: argparse.Namespace, config: TransformerConfig) -> Any:
 
 def build(given: argparse.Namespace) -> tuple[Any, Any, int]:
     """Returns the model of this rank, its optimizer, and the size of the vocabulary."""
-    told = json.loads((given.model / "config.json" if given.model.is_dir() else given.model).read_text())
+    model_config = json.loads((given.model / "config.json" if given.model.is_dir() else given.model).read_text())
     # megatron-core 0.16 does not define it if Transformer Engine is not installed
     vars(moe_utils).setdefault("te_general_gemm", None)
-    config = config_of(given, told)
+    config = config_of(given, model_config)
     unit = VOCABULARY_UNIT * given.tp
-    vocabulary = -(-told["vocab_size"] // unit) * unit
+    vocabulary = -(-model_config["vocab_size"] // unit) * unit
     inside = GPTModel(
         config,
         layers_of(given, config),
@@ -161,7 +161,7 @@ def build(given: argparse.Namespace) -> tuple[Any, Any, int]:
         pre_process=parallel_state.is_pipeline_first_stage(),
         post_process=parallel_state.is_pipeline_last_stage(),
         position_embedding_type="rope",
-        share_embeddings_and_output_weights=bool(told.get("tie_word_embeddings")),
+        share_embeddings_and_output_weights=bool(model_config.get("tie_word_embeddings")),
     )
     is_divided = given.optimizer == "distributed"
     spread = DistributedDataParallelConfig(

@@ -26,21 +26,21 @@ def imported(module: Any) -> None:
     text = os.environ.get(FIX_VARIABLE, "")
     if not text or module.__name__ != "torch":
         return
-    told = json.loads(text)
-    for name, settings in told.get("remedies") or ():
+    instructions = json.loads(text)
+    for name, settings in instructions.get("remedies") or ():
         try:
-            function = _function(told["folder"], name)
+            function = _function(instructions["folder"], name)
             if "refuse" in function.__code__.co_varnames[: function.__code__.co_argcount]:
-                settings = {**settings, "refuse": _refusing(told.get("refused"), name)}
+                settings = {**settings, "refuse": _refusing(instructions.get("refused"), name)}
             function(**settings)
         except Exception as error:  # noqa: BLE001 - the program must continue whatever happens here
             report(f"remedy {name}", error)
-    if told.get("losses"):
-        _note_losses(module, told["losses"])
-    if told.get("outputs"):
-        _note_outputs(module, told["outputs"])
-    if told.get("facts"):
-        _note_facts(module, told["facts"])
+    if instructions.get("losses"):
+        _note_losses(module, instructions["losses"])
+    if instructions.get("outputs"):
+        _note_outputs(module, instructions["outputs"])
+    if instructions.get("facts"):
+        _note_facts(module, instructions["facts"])
 
 
 def _function(folder: str, name: str) -> Any:
