@@ -70,7 +70,7 @@ def fix(text, budget, folder, *options):
 
 def test_losses_under_autocast_and_in_an_evaluation(tmp_path):
     """Autocast copies the logits, and an evaluation computes losses that no backward uses."""
-    report = fix(LOSS, "400MiB", tmp_path)
+    report = fix(LOSS, "350MiB", tmp_path)
     assert [step["name"] for step in report["steps"] if step["is_chosen"]] == ["chunked-loss"]
     assert report["actual"]["fits"]
     assert report["predicted"]["allocated_bytes"] == pytest.approx(report["actual"]["allocated_bytes"], rel=0.01)
@@ -143,5 +143,5 @@ def test_blocks_that_return_several_tensors_keep_them(tmp_path):
     assert [step["name"] for step in report["steps"] if step["is_chosen"]] == ["checkpoint"], report
     assert any("several tensors" in each["reason"] for each in report["refused"])
     assert report["actual"]["fits"]
-    assert report["actual"]["allocated_bytes"] <= report["predicted"]["allocated_bytes"]
+    assert report["predicted"]["allocated_bytes"] == pytest.approx(report["actual"]["allocated_bytes"], rel=0.001)
     assert report["losses"]["largest_relative"] < 1e-6

@@ -46,18 +46,22 @@ def training(block=BLOCK, *, is_custom="False", compiled=""):
     return block + TRAINING.replace("IS_CUSTOM", is_custom).replace("COMPILE", compiled)
 
 
+def refusals(report):
+    """Returns what the report says about recomputation; other remedies may be named as well."""
+    return [each for each in report["refused"] if each["name"] == "checkpoint"]
+
+
 def test_compiled_code_is_left_to_torch_compile(tmp_path):
     report = fix(training(compiled='net = torch.compile(net, backend="aot_eager")'), "40MiB", tmp_path, "--dry-run")
     assert not [step for step in report["steps"] if step["name"] == "checkpoint"]
-    (refusal,) = report["refused"]
-    assert refusal["name"] == "checkpoint"
+    (refusal,) = refusals(report)
     assert refusal["reason"].startswith("torch.compile decides")
     assert "activation_memory_budget" in refusal["instead"]
 
 
 def test_blocks_with_a_custom_autograd_function_are_left_alone_and_others_are_not(tmp_path):
     report = fix(training(is_custom="number < 3"), "50MiB", tmp_path, "--dry-run")
-    (refusal,) = report["refused"]
+    (refusal,) = refusals(report)
     assert refusal["where"] == ["train.py:9 forward"]
     (step,) = (step for step in report["steps"] if step["name"] == "checkpoint")
     assert {path.partition(".")[0] for path in step["where"] if path != "…"} <= {"3", "4", "5"}
@@ -77,7 +81,7 @@ def test_frameworks_have_their_own_switch(folder, switch, is_refused, tmp_path):
     text = training(f"import torch\nfrom torch import nn\nfrom {module}.blocks import Block\n")
     report = fix(text, "40MiB", tmp_path, "--dry-run")
     steps = [step for step in report["steps"] if step["name"] == "checkpoint"]
-    assert [switch in each["instead"] for each in report["refused"]] == [True] * is_refused
+    assert [switch in each["instead"] for each in refusals(report)] == [True] * is_refused
     assert [switch in each["by_hand"] for each in steps] == [True] * (not is_refused)
 
 

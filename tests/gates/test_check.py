@@ -47,7 +47,10 @@ def test_the_worst_result_decides_and_a_failure_outweighs_an_unknown(statuses, m
 
 def test_a_trace_that_could_not_be_read_cannot_be_judged():
     report = CheckReport((DeviceCheck("t", "t.pkl", None, "broken"),))
-    assert (report.status, report.verdict) == ("unknown", "1 could not be checked; 0 within limits.")
+    assert (report.status, report.verdict) == (
+        "unknown",
+        "Metrics that could not be checked: 1; metrics within limits: 0.",
+    )
 
 
 def test_python_checks_traces_and_writes_the_baseline(tmp_path):

@@ -243,7 +243,7 @@ def test_without_torch_marked_tests_fail_or_skip_with_the_reason(run, tmp_path):
     )
     code, found, said = run(tests, PYTHONPATH=str(tmp_path))
     assert (code, found["test_unmarked"][0], found["test_marked"][0]) == (1, "passed", "failed"), said
-    assert "memdiag: the test cannot be recorded: ImportError: no torch here" in found["test_marked"][1]
+    assert "memdiag: memdiag cannot record the test: ImportError: no torch here" in found["test_marked"][1]
     code, found, said = run(tests, "--memdiag-unable=skip", "-rs", PYTHONPATH=str(tmp_path))
     assert (code, found["test_marked"][0]) == (0, "skipped")
     assert "no torch here" in said
