@@ -19,6 +19,7 @@ from memdiag.allocator.result import OK, OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.workload import ALLOC, EXTERNAL, SET_FRACTION, SET_TOTAL, Workload
 from memdiag.trace import schema
 from memdiag.units import MIB
+from tests.allocator.intervals import Intervals
 
 _GRAIN = 512
 _DEVICE_PAGE = 2 * MIB
@@ -27,44 +28,11 @@ _CACHING = ("caching", "expandable", "npu", "npu-expandable")  # search, split a
 
 
 @dataclass
-class _Intervals:
-    """Disjoint, non-adjacent intervals: adjacent ones are merged."""
-
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-
-    def around(self, start: int, end: int) -> tuple[int, int] | None:
-        """Returns the interval that contains ``[start, end)``."""
-        at = bisect_right(self.starts, start) - 1
-        return (self.starts[at], self.ends[at]) if at >= 0 and end <= self.ends[at] else None
-
-    def meets(self, start: int, end: int) -> bool:
-        at = bisect_left(self.ends, start + 1)
-        return at < len(self.starts) and self.starts[at] < end
-
-    def add(self, start: int, end: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
-        """Adds an interval that overlaps none; returns the adjacent ones, and the merged interval."""
-        first, last = bisect_left(self.ends, start), bisect_right(self.starts, end)
-        touched = list(zip(self.starts[first:last], self.ends[first:last], strict=True))
-        joined = min([start, *(a for a, _ in touched)]), max([end, *(b for _, b in touched)])
-        self.starts[first:last], self.ends[first:last] = [joined[0]], [joined[1]]
-        return touched, joined
-
-    def cut(self, start: int, end: int) -> tuple[tuple[int, int], list[tuple[int, int]]]:
-        """Removes ``[start, end)`` from its containing interval; returns that one, and the remainders."""
-        at = bisect_right(self.starts, start) - 1
-        whole = self.starts[at], self.ends[at]
-        left = [(a, b) for a, b in ((whole[0], start), (end, whole[1])) if a < b]
-        self.starts[at : at + 1], self.ends[at : at + 1] = [a for a, _ in left], [b for _, b in left]
-        return whole, left
-
-
-@dataclass
 class _Range:
     lane: tuple[int, bool, int]  # pool, small, stream
     page: int  # 0: not expandable
-    held: _Intervals = field(default_factory=_Intervals)
-    free: _Intervals = field(default_factory=_Intervals)
+    held: Intervals = field(default_factory=Intervals)
+    free: Intervals = field(default_factory=Intervals)
 
 
 @dataclass
@@ -87,7 +55,7 @@ class _Checker:
         self.ranges: dict[int, _Range] = {}
         self.blocks: dict[int, _Block] = {}
         self.gaps: dict[tuple[int, bool, int], list[int]] = {}  # sizes of the free ranges, sorted
-        self.addresses = _Intervals()  # all reserved memory
+        self.addresses = Intervals()  # all reserved memory
         self.reserved = self.allocated = self.active = self.requested = self.behind = 0
         self.device_allocs = self.device_frees = self.ooms = self.others = 0
         self.limit, self.total = replay.limit_bytes, replay.capacity_bytes

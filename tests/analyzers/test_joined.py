@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,19 +10,9 @@ from memdiag.diagnosis.growth import despite_growth
 from memdiag.oom.read import read_text
 from memdiag.results.finding import Evidence, Finding
 from memdiag.results.oom import Judgement, OomReport
-from memdiag.sources import load
 from memdiag.text import catalogue, phrase
-from memdiag.trace import schema
-
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-OOM_GOLDENS = [
-    "cuda-2.11.0-oom",
-    "cuda-2.13.0-oom",
-    "cuda-2.13.0-oom-dump",
-    "cuda-2.14.1-oom",
-    "cuda-2.15.0-oom",
-    "npu-2.13.0-oom",
-]
+from memdiag.units import GIB, MIB
+from tests.analyzers.joined_messages import joined, message, parts, says
 
 NPU_MESSAGE = (
     "RuntimeError: NPU out of memory. Tried to allocate 50.00 MiB (NPU 0; 1.00 GiB total capacity; 40.00 MiB already "
@@ -35,46 +24,10 @@ NPU_WORKSPACE_MESSAGE = (
 )
 
 
-def printed(size):
-    """Returns a size as PyTorch prints it."""
-    for limit, unit in ((1024, ""), (MIB, "KiB"), (GIB, "MiB")):
-        if size <= limit:
-            return f"{size} bytes" if not unit else f"{size / (limit // 1024):.2f} {unit}"
-    return f"{size / GIB:.2f} GiB"
-
-
-def message(requested, allocated, reserved, free, total=GIB, device=0, limit=None, others=(), pool=0):
-    """Returns the message of PyTorch 2.5 and later for these numbers."""
-    text = (
-        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(requested)}. GPU {device} has a total "
-        "capacity of "
-    )
-    text += f"{printed(total)} of which {printed(free)} is free. "
-    text += "".join(f"Process {pid} has {printed(size)} memory in use. " for pid, size in others)
-    text += f"Including non-PyTorch memory, this process has {printed(reserved)} memory in use. " if others else ""
-    text += f"{printed(limit)} allowed; " if limit else ""
-    text += f"Of the allocated memory {printed(allocated + pool)} is allocated by PyTorch, "
-    text += f"with {printed(pool)} allocated in private pools (e.g., CUDA Graphs), " if pool else ""
-    return text + f"and {printed(reserved - allocated - pool)} is reserved by PyTorch but unallocated."
-
-
-def joined(text, trace):
-    return join(read_text(text), trace).messages
-
-
 def told(heap, **options):
     """Returns the only message of the report on a heap's trace."""
     [only] = join(None, heap.trace(**options)).messages
     return only
-
-
-def says(message, *words):
-    text = "\n".join(message.judgement.reasons)
-    return all(word in text for word in words)
-
-
-def parts(message):
-    return {entry.what: entry.bytes for entry in message.ledger}
 
 
 @pytest.fixture
@@ -347,58 +300,6 @@ def test_nothing_fails_where_there_is_nothing(heap, pieces):
     assert join(None, heap.trace()).messages == ()
     report = join(OomReport((), ("a.log",), 3, 99), pieces.trace())
     assert (report.messages, report.sources, report.num_lines) == ((), ("a.log", "heap"), 3)
-
-
-@pytest.mark.parametrize("name", OOM_GOLDENS)
-def test_recorded_failures(goldens, name):
-    folder = goldens / name
-    trace = load(folder / "snapshot.pickle")
-    [alone] = join(None, trace).messages
-    device = trace.devices[0]
-    at = int(np.flatnonzero(device.events.action == schema.OOM)[0])
-    usage = device.usage_at(at)
-    # The ledger splits reserved memory to the byte.
-    mine = [entry.bytes for entry in alone.ledger if entry.owner == "this process"]
-    assert sum(mine) == usage["reserved"]
-    assert alone.judgement.verdict == "fragmentation"
-    if not (folder / "message.txt").exists():
-        return
-    [both] = joined((folder / "message.txt").read_text(), trace)
-    assert says(both, f"(rounded) at event {at}", "Its numbers match the message: ")
-    assert both.judgement.verdict == alone.judgement.verdict
-    fixes = [fix for finding in both.findings for fix in finding.fixes]
-    assert not [fix for fix in fixes if fix.kind == "record"]
-    assert sum("expandable_segments:True" in fix.change for fix in fixes) == 1
-    assert sum(entry.bytes for entry in both.ledger if entry.owner != "total") == parts(both)["total"] == 512 * MIB
-    assert both.text.startswith(("CUDA out of memory", "NPU out of memory"))
-
-
-def test_numbers_of_a_recorded_failure(goldens):
-    """The report of a recorded failure has the numbers that were counted by hand in the snapshot.
-
-    The snapshot has 8 free blocks of 3 MiB, each after blocks of at most 17 MiB in a segment of 20 MiB.
-    """
-    [one] = join(None, load(goldens / "cuda-2.13.0-oom" / "snapshot.pickle")).messages
-    assert says(
-        one,
-        "24.00 MiB was free",
-        "the requested 13.00 MiB",
-        "free in 8 blocks. The largest is 3.00 MiB, 10.00 MiB too small",
-    )
-    assert says(
-        one, "510.00 MiB reserved = 472.00 MiB requested by live tensors + 14.00 MiB lost to rounding + 24.00 MiB free"
-    )
-
-
-def test_a_dump_written_at_the_failure(shared):
-    folder = Path(shared) / "data" / "npu-samples" / "oom"
-    files = sorted(folder.glob("*.pickle"))
-    if not files:
-        pytest.skip("needs npu-samples/oom in ../shared/data")
-    for file in files:
-        [one] = join(None, load(file)).messages
-        assert (one.framework, one.judgement.verdict, one.judgement.confidence) == ("torch_npu", "capacity", "medium")
-        assert says(one, "the requested 100.00 MiB: 76.01 MiB is missing")
 
 
 @pytest.mark.parametrize(

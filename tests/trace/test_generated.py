@@ -24,7 +24,8 @@ from tests.checker import OPENS, Checker, Sizes
 from tests.intervals import Block, Moment, Range, Reference
 from tests.intervals import Group as CheckedGroup
 from tests.trace.against import compare, lifecycles, sizes_of
-from tests.trace.small_allocator import MIB, Allocator, Group, OutOfMemory, Rules
+from tests.trace.small_allocator import Allocator, OutOfMemory
+from tests.trace.small_allocator_state import MIB, Group, Rules
 
 SIZES = (
     1,
