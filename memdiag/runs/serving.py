@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from memdiag.results.serving import ServingReport
+if TYPE_CHECKING:
+    from memdiag.results.serving import ServingReport
 
 _HEAD = 4 << 20  # bytes; servers start at the beginning of their log
 _FEWEST_LINES = 2  # of an account; one pasted message needs no engine to be imported

@@ -13,6 +13,7 @@ from memdiag.render.analyze import owners, what_if, would_fit
 from memdiag.render.analyze.steps import next_steps
 from memdiag.render.analyze.terminal import draw_card
 from memdiag.render.support import words
+from memdiag.render.support.amounts import AmountRow, percent
 from memdiag.render.support.bar import bar, stacked_bar
 from memdiag.render.support.chart import chart
 from memdiag.render.support.line import StyledText, cells, cut, sized
@@ -114,7 +115,7 @@ def _split(page: TerminalPage, device: DeviceReport) -> None:
     page.line(stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], page.width - 4), indent=2)
     table: list[Row] = []
     for row in rows:
-        amounts = (row.name, words.amount(row.bytes), words.percent(row.share))
+        amounts = (row.name, words.amount(row.bytes), percent(row.share))
         table.append([(row.glyph, row.style), *amounts, *_unless_narrow(page, (row.meaning, "dim"))])
     page.columns("llrr" if page.narrow else "llrrw", table)
     if sentence := fit(device):
@@ -158,7 +159,7 @@ def _modules(page: TerminalPage, device: DeviceReport) -> None:
             [
                 name,
                 format_bytes(module.bytes),
-                words.percent(module.fraction),
+                percent(module.fraction),
                 *_unless_narrow(page, bar(module.fraction, 8)),
             ]
         )
@@ -171,14 +172,14 @@ def _cut(text: str, width: int) -> str:
     return cut(plain(text, width), width)
 
 
-def _bars(page: TerminalPage, title: str, rows: list[words.AmountRow], width: int, *, explained: bool = False) -> None:
+def _bars(page: TerminalPage, title: str, rows: list[AmountRow], width: int, *, explained: bool = False) -> None:
     """Adds a list of amounts with bars of ``width`` columns, with their meanings if ``explained``."""
     table: list[Row] = [[(title, "bold")]]
     for row in rows:
         name = sized(row.name, max(18, cells(row.name)))
         meaning = [(row.meaning, "dim")] if explained else []
         drawn = _unless_narrow(page, bar(row.share or 0, width, row.style), *meaning)
-        table.append([name, format_bytes(row.bytes), words.percent(row.share), *drawn])
+        table.append([name, format_bytes(row.bytes), percent(row.share), *drawn])
     if not rows:
         table.append([words.unknown()])
     page.columns("lrr" if page.narrow else "lrrlw" if explained else "lrrl", table)

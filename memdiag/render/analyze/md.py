@@ -9,6 +9,7 @@ from memdiag import vocabulary
 from memdiag.render.analyze import owners, what_if, would_fit
 from memdiag.render.analyze.steps import next_steps
 from memdiag.render.support import card, words
+from memdiag.render.support.amounts import percent
 from memdiag.render.support.bar import stacked_bar
 from memdiag.render.support.chart import chart
 from memdiag.render.support.look import PLAIN, Look
@@ -119,9 +120,7 @@ def _split(device: DeviceReport) -> list[str]:
         return [*lines, no_split(device), ""]
     bar = stacked_bar([(row.glyph, row.style, row.bytes or 0) for row in rows], WIDTH)
     lines += [*fence([bar.plain], "text"), ""]
-    cells = (
-        (f"`{row.glyph}` {row.name}", words.amount(row.bytes), words.percent(row.share), row.meaning) for row in rows
-    )
+    cells = ((f"`{row.glyph}` {row.name}", words.amount(row.bytes), percent(row.share), row.meaning) for row in rows)
     lines += table(("", *(phrase(key) for key in ("report.bytes", "report.share", "report.meaning"))), cells, (1, 2))
     return [*lines, escape(fit(device)), ""] if fit(device) else lines
 
@@ -130,7 +129,7 @@ def _holders(device: DeviceReport) -> list[str]:
     lines = [f"#### {escape(phrase('summary.holders', moment=words.moment(device)))}", ""]
     kinds, lives = words.holders(device.by_category, "category"), words.holders(device.by_lifetime, "lifetime")
     for title, rows in ((phrase("report.category"), kinds), (phrase("report.lifetime"), lives)):
-        cells = [(escape(row.name), format_bytes(row.bytes), words.percent(row.share), row.meaning) for row in rows]
+        cells = [(escape(row.name), format_bytes(row.bytes), percent(row.share), row.meaning) for row in rows]
         lines += table(
             (title, phrase("report.bytes"), phrase("report.share"), ""),
             cells or [(words.unknown(), "", "", "")],
@@ -138,7 +137,7 @@ def _holders(device: DeviceReport) -> list[str]:
         )
     if device.by_module:
         modules = (
-            (cell(words.module_words(m.name)), format_bytes(m.bytes), words.percent(m.fraction), f"{m.num_tensors:,}")
+            (cell(words.module_words(m.name)), format_bytes(m.bytes), percent(m.fraction), f"{m.num_tensors:,}")
             for m in device.by_module
         )
         lines += table(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from memdiag.render.analyze import would_fit
 from memdiag.render.analyze.steps import full_step
 from memdiag.render.support import card, words
+from memdiag.render.support.amounts import percent
 from memdiag.render.support.bar import bar, stacked_bar
 from memdiag.render.support.line import StyledText, cells, cut, sized
 from memdiag.render.support.look import PLAIN, Look
@@ -108,7 +109,7 @@ def _holders(page: TerminalPage, device: DeviceReport, most: int) -> None:
         return
     page.title(phrase("summary.holders", moment=words.moment(device)))
     rows: list[Row] = [
-        (format_bytes(kind.bytes), words.percent(kind.share), bar(kind.share or 0, 8, kind.style), kind.name)
+        (format_bytes(kind.bytes), percent(kind.share), bar(kind.share or 0, 8, kind.style), kind.name)
         for kind in kinds[: min(most, 4)]
     ]
     page.columns("rrll", rows)

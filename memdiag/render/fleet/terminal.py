@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from memdiag import vocabulary
 from memdiag.render.fleet import words
 from memdiag.render.support import shared_cards
+from memdiag.render.support.amounts import percent
 from memdiag.render.support.line import cells as width
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Cell, TerminalPage
-from memdiag.render.support.words import SEVERITY_STYLE, percent, severity_name
+from memdiag.render.support.words import SEVERITY_STYLE, severity_name
 from memdiag.text import joined, phrase, plain, shorten
 from memdiag.units import format_bytes, format_count, format_ranges
 

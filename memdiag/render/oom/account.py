@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memdiag.render.oom.words import card
-from memdiag.render.support.words import AmountRow
+from memdiag.render.support.amounts import AmountRow
 from memdiag.results.oom import LedgerEntry, Message
 from memdiag.text import phrase, plain
 from memdiag.units import MIB, format_bytes

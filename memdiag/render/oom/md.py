@@ -6,10 +6,10 @@ The same texts and order as in a terminal, see words.py.
 from __future__ import annotations
 
 from memdiag.render.oom import account, actions, many, words
+from memdiag.render.support.amounts import percent
 from memdiag.render.support.bar import stacked_bar
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.markdown import WIDTH, escape, fence, table
-from memdiag.render.support.words import percent
 from memdiag.results.finding import Fix
 from memdiag.results.oom import Message, OomReport
 from memdiag.text import in_ascii, joined, phrase, plain

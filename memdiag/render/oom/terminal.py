@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag.render.oom import account, actions, many, words
+from memdiag.render.support.amounts import AmountRow, percent
 from memdiag.render.support.line import wrap
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import Cell, TerminalPage
-from memdiag.render.support.words import AmountRow, percent
 from memdiag.results.finding import Fix
 from memdiag.results.oom import Message, OomReport
 from memdiag.text import joined, phrase, plain

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memdiag.render.support.words import percent
+from memdiag.render.support.amounts import percent
 from memdiag.results.serving import ServingCard, ServingPart, ServingReport
 from memdiag.text import Phrase, phrase
 from memdiag.units import format_bytes, format_count

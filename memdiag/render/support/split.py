@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from memdiag import vocabulary
-from memdiag.render.support.words import SNAPSHOT, AmountRow
+from memdiag.render.support.amounts import AmountRow
+from memdiag.render.support.words import SNAPSHOT
 from memdiag.results.report import DeviceReport, Usage
 from memdiag.text import phrase, plain
 from memdiag.units import format_bytes

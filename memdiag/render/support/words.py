@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from memdiag import vocabulary
+from memdiag.render.support.amounts import AmountRow, percent
 from memdiag.results.finding import SEVERITIES, Evidence, Finding, Saving, Severity
 from memdiag.results.report import EARLIER_STEPS, DeviceReport, Peak, Report, TraceSource, Usage
 from memdiag.text import Phrase, joined, phrase, plain, sentence, shorten
@@ -45,27 +46,6 @@ MODULES = {"(outside of any module)": "outside", "(the model itself)": "model", 
 _GUESS = re.compile(r"(?P<since>[\d.]+) (?:to (?P<until>[\d.]+)|or later)\?")
 MOST_MOMENTS = 3  # columns of the usage table
 SEVERITY_STYLE = {"critical": "bold red", "warning": "yellow", "info": "cyan", "ok": "green"}
-
-
-class AmountRow(NamedTuple):
-    """One amount of memory with its name.
-
-    ``share`` is its fraction of the whole (None: unknown), ``style`` a colour.
-    """
-
-    name: str
-    bytes: int | None
-    share: float | None
-    meaning: str = ""
-    glyph: str = "█"
-    style: str = ""
-
-
-def percent(share: float | None) -> str:
-    """Returns ``84.8%``; ``<0.1%`` for a small non-zero value; "" for None."""
-    if share is None:
-        return ""
-    return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
 def words(name: str) -> str:
