@@ -157,9 +157,10 @@ def _report(
     from memdiag.cli.loading import read_trace
     from memdiag.cli.talk import busy
     from memdiag.runs.libraries import with_groups, with_libraries
+    from memdiag.runs.neighbours import with_neighbours_beside
 
     given, dump = logs
-    trace = with_libraries(read_trace(path), given)
+    trace = with_neighbours_beside(with_libraries(read_trace(path), given))
     trace = trace if dump is None else with_groups(trace, dump)
     with busy(phrase("progress.diagnosing", count=trace.num_events)):
         from memdiag.analyzers.report import build_report

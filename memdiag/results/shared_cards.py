@@ -98,3 +98,18 @@ class SharedCard:
     hand_offs: tuple[HandOff, ...]
     failures: tuple[CardFailure, ...]
     num_skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another recorded process on the card of a process that ran out of memory.
+
+    Attributes:
+        rank: Rank of the process in the run.
+        reserved_bytes: Reserved by its allocator at the failure.
+        trace: Its trace.
+    """
+
+    rank: int
+    reserved_bytes: int
+    trace: str

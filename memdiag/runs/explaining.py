@@ -40,7 +40,9 @@ def explain(
         return report or OomReport(())
     rank = report.messages[0].rank if report and report.messages else None
     path = choose_trace(trace, rank, listener.say, of_failure=True)
-    read = listener.read_trace(path)
+    from memdiag.runs.neighbours import with_neighbours_beside
+
+    read = with_neighbours_beside(listener.read_trace(path), listener)
     with listener.busy(phrase("progress.diagnosing", count=read.num_events)):
         from memdiag.analyzers.support.joined import join  # only a trace needs the analyzers
 

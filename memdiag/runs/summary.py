@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
 from memdiag.results.recording import RunMemory, RunSummary
-from memdiag.runs.cards import shared_cards, uses_of
 from memdiag.runs.libraries import with_libraries
 from memdiag.runs.listener import SILENT, Listener
+from memdiag.runs.neighbours import cards_of, with_neighbours
 from memdiag.text import phrase
 
 if TYPE_CHECKING:
     from memdiag.recorder.launch import ProgramEnd
     from memdiag.results.oom import OomReport
     from memdiag.results.report import Report
-    from memdiag.results.shared_cards import SharedCard
     from memdiag.runs.finishing import FinishedRun
     from memdiag.trace.model import Trace
 
 LARGEST = 512 << 20  # bytes of a trace that is read without a request: about ten seconds
-LARGEST_SHARED, MOST_SHARED = 64 << 20, 16  # bytes and number of traces that are read to find shared cards
 MOST_ROWS = 8
 _SENT_AWAY = frozenset(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 
@@ -87,23 +85,17 @@ def with_memory(summary: RunSummary, ended: ProgramEnd, listener: Listener = SIL
     """
     if summary.chosen is None or summary.was_sent_away:
         return summary
-    return replace(
-        summary, memory=_memory(summary, summary.chosen, ended, listener), cards=_cards(summary.recorded, listener)
-    )
+    cards = cards_of(_ranks(summary.recorded), listener)
+    return replace(summary, memory=_memory(replace(summary, cards=cards), summary.chosen, ended, listener), cards=cards)
 
 
-def _cards(recorded: Sequence[Mapping[str, Any]], listener: Listener) -> tuple[SharedCard, ...]:
-    """Returns the cards that several processes used, or none if reading all traces would take long."""
-    if not 1 < len(recorded) <= MOST_SHARED or sum(status.get("bytes") or 0 for status in recorded) > LARGEST_SHARED:
-        return ()
-    uses = {}
-    for number, status in enumerate(recorded):
-        rank = status.get("rank")
-        try:
-            uses[number if rank is None else rank] = uses_of(listener.read_trace(Path(status["trace"])))
-        except MemdiagError:
-            continue  # the summary of the chosen process names the reason, and memdiag fleet those of the others
-    return shared_cards(uses)
+def _ranks(recorded: Sequence[Mapping[str, Any]]) -> dict[int, Path]:
+    """Returns the trace of each rank; processes without ranks are numbered."""
+    ranks = (status.get("rank") for status in recorded)
+    return {
+        number if rank is None else rank: Path(status["trace"])
+        for number, (rank, status) in enumerate(zip(ranks, recorded, strict=True))
+    }
 
 
 def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: ProgramEnd, listener: Listener) -> RunMemory:
@@ -112,6 +104,9 @@ def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: ProgramEnd, l
         return RunMemory(too_large_bytes=size)
     try:
         trace = with_libraries(listener.read_trace(Path(path)))
+        traces = _ranks(summary.recorded)
+        rank = next(rank for rank, each in traces.items() if each == Path(path))
+        trace = with_neighbours(trace, rank, summary.cards, traces)
         with listener.busy(f"memdiag: {phrase('record.busy', count=trace.num_events)}"):
             report = _report(trace)
     except MemdiagError as error:

@@ -15,6 +15,7 @@ import numpy as np
 from memdiag.registry import in_notebook
 from memdiag.results.finding import Note
 from memdiag.results.libraries import LibraryMemory
+from memdiag.results.shared_cards import Neighbour
 from memdiag.trace import schema
 from memdiag.trace.card import Card
 from memdiag.trace.layout import Layout
@@ -150,6 +151,7 @@ class Trace:
         layout: Sizes that the allocator used.
         recorded: Marks of a recorder, as in the file; None if it was not recorded by memdiag.
         libraries: What communication libraries hold outside the allocator, from their logs.
+        neighbours: Other processes of the run on the card on which this one ran out of memory last.
         host: Pinned host memory in the form of a device without addresses; None if the file has none.
         host_samples: Memory of the host over time (``schema.HOST_SAMPLES``).
     """
@@ -170,6 +172,7 @@ class Trace:
     layout: Layout = field(default_factory=Layout)
     recorded: ProcessMarks | None = None
     libraries: tuple[LibraryMemory, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
     host: DeviceTrace | None = None
     host_samples: Table = field(default_factory=lambda: Table.empty(schema.HOST_SAMPLES))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,7 @@ def run(request, tmp_path_factory):
         pytest.skip(f"needs Linux and a Python with torch for {backend}")
     folder = tmp_path_factory.mktemp("run") / "run"
     command = [python, str(PROGRAM), backend, "--keep", KEEP[backend]]
-    record = [sys.executable, "-m", "memdiag", "record", "-q", "--phantom", device, "-o", str(folder), "--"]
+    record = [sys.executable, "-m", "memdiag", "record", "--phantom", device, "-o", str(folder), "--"]
     done = subprocess.run([*record, *command], capture_output=True, text=True, cwd=folder.parent, check=False)
     paths = sorted(folder.glob("rank*.pkl"))
     assert len(paths) == 2, done.stderr
@@ -84,3 +85,29 @@ def test_the_trainer_runs_out_of_memory_with_the_real_numbers(run):
     assert failure.moment.reserved_bytes[1] >= 25 * GIB
     assert "of which 13.02 GiB is free" in done.stderr
     assert f"Process {card.processes[1].pid} has 25.50 GiB memory in use" in done.stderr
+
+
+def test_the_first_advice_names_the_engine_on_every_surface(run):
+    backend, done, traces = run
+    if backend == "npu":
+        pytest.skip("the trainer does not run out of memory")
+    trainer, engine = (Path(trace.path) for trace in traces)
+    for text in (done.stderr, memdiag("analyze", trainer), memdiag("oom", "--from-trace", trainer)):
+        words = " ".join(text.split())
+        number = engine.stem.removeprefix("rank")
+        assert "Release memory in the other process of this run on the card: rank" in words
+        assert f"rank {number} held 25.00 GiB at that moment" in words
+        assert engine.name in words
+        assert "nvidia-smi" not in text
+
+
+def memdiag(*arguments):
+    """Returns what a command of memdiag prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "memdiag", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "400"},
+    )
+    return done.stdout

@@ -14,6 +14,7 @@ from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies import offer, offers
 from memdiag.diagnosis.remedies.model import Situation
 from memdiag.results.finding import Fix
+from memdiag.results.shared_cards import Neighbour
 from memdiag.settings.conf import parse_conf
 from memdiag.settings.exclusions import EXCLUDED_BY_EXPANDABLE
 from memdiag.sizes.cuda import SMALL_SEGMENT
@@ -47,6 +48,7 @@ class AllocatorSettings:
         expandable_seen: Whether a device of the trace has an expandable segment.
         expandable_recorded: Value of expandable_segments in the file, or None.
         layout: Block sizes for requests, according to settings and blocks of the file.
+        neighbours: Other recorded processes on the card, see ``Trace.neighbours``.
     """
 
     backend: str | None
@@ -56,6 +58,7 @@ class AllocatorSettings:
     expandable_seen: bool
     expandable_recorded: bool | None
     layout: Layout
+    neighbours: tuple[Neighbour, ...] = ()
 
     @classmethod
     def of(cls, trace: Trace) -> AllocatorSettings:
@@ -71,7 +74,7 @@ class AllocatorSettings:
         seen = any(
             bool(device.regions.expandable.any() or device.segments.expandable.any()) for device in trace.devices
         )
-        return cls(trace.backend, variable, text, keys, seen, recorded, trace.layout)
+        return cls(trace.backend, variable, text, keys, seen, recorded, trace.layout, trace.neighbours)
 
     @property
     def is_known(self) -> bool:
@@ -106,6 +109,7 @@ class AllocatorSettings:
             is_expandable=self.expandable,
             large_segment=self.page_bytes(small=False),
             has_settings=self.can_change,
+            neighbours=self.neighbours,
             framework="torch_npu" if self.backend == "npu" else "pytorch",
         )
 

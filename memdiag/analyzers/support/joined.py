@@ -31,6 +31,7 @@ from memdiag.diagnosis.growth import GrowingMemory, despite_growth
 from memdiag.diagnosis.refuted import without_refuted
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.demand import PER_BATCH
+from memdiag.diagnosis.remedies.devices import with_neighbours_named
 from memdiag.diagnosis.thresholds import SOON_PASSES, SOON_STEPS
 from memdiag.oom.advice import advise
 from memdiag.oom.frameworks import NAMES
@@ -140,6 +141,7 @@ class _Joiner:
         special = _without_repeats(sorted(special, key=lambda finding: not _is_root(finding)))
         kept = _without_batch(kept, failure)
         kept = without_refuted(kept, found.what_if if found else ())
+        kept = with_neighbours_named(kept, AllocatorSettings.of(self.trace).situation(facts_of(failure, message)))
         kept, in_effect = _without_those_in_effect(kept, AllocatorSettings.of(self.trace))
         if in_effect:
             judgement = replace(judgement, reasons=(*judgement.reasons, in_effect))

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from memdiag.diagnosis.remedies.model import Plain, Situation, of_backends
 from memdiag.diagnosis.remedies.systems import UNSHARED
-from memdiag.results.finding import Fix
+from memdiag.quoting import file_argument
+from memdiag.results.finding import Finding, Fix
 from memdiag.results.lazy_fix import LazyFix
+from memdiag.text import joined
 from memdiag.units import GIB, MIB, format_bytes
 
 _MOST_ENDED = 3
@@ -16,12 +18,17 @@ _CONTEXT = (128 * MIB, GIB)  # memory of a process on a device where it only has
 
 
 class _Who:
-    """Lists the processes on the device: those of other users or of earlier runs may hold its memory."""
+    """Lists the processes on the device: those of other users or of earlier runs may hold its memory.
+
+    If processes of the same run held the missing bytes, their recordings show more than a list of processes.
+    """
 
     key = "remedies.who"
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the command that lists processes; None if the backend has none."""
+        """Returns the command that lists processes, or analyzes a recorded one; None if the backend has none."""
+        if (named := _neighbours(situation)) is not None:
+            return named
         command = situation.system.processes
         if not command:
             return None
@@ -29,6 +36,34 @@ class _Who:
             "remedies.who", "code", command, {"backend": situation.backend.upper()}, caveat="oom_shared.who.caveat"
         ).fix()
         return replace(fix, caveat="") if situation.backend in UNSHARED else fix
+
+
+def _neighbours(situation: Situation) -> Fix | None:
+    """Returns the command that shows what the largest recorded process holds; None if it holds too little."""
+    large = sorted(
+        (each for each in situation.neighbours if each.reserved_bytes >= _WORTH_ENDING),
+        key=lambda each: -each.reserved_bytes,
+    )
+    total = sum(each.reserved_bytes for each in large)
+    if not large or total < (situation.short or 0):
+        return None
+    values = {
+        "ranks": joined([str(each.rank) for each in large], ", "),
+        "count": len(large),
+        "held": format_bytes(total),
+    }
+    return LazyFix("remedies.neighbours", "code", f"memdiag analyze {file_argument(large[0].trace)}", values).fix()
+
+
+def with_neighbours_named(findings: tuple[Finding, ...], situation: Situation) -> tuple[Finding, ...]:
+    """Returns advice in which recorded processes of the run replace the command that lists processes."""
+    named = _neighbours(situation)
+    if named is None:
+        return findings
+    return tuple(
+        replace(each, fixes=tuple(named if getattr(fix.title, "key", "") == _Who.key else fix for fix in each.fixes))
+        for each in findings
+    )
 
 
 class _End:

@@ -14,6 +14,7 @@ from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.remedies.systems import NOTHING, SYSTEMS, System
 from memdiag.results.finding import Fix
 from memdiag.results.lazy_fix import LazyFix
+from memdiag.results.shared_cards import Neighbour
 from memdiag.settings.exclusions import EXCLUDED_BY_EXPANDABLE
 from memdiag.sizes.cuda import LARGE_SEGMENT
 
@@ -36,6 +37,7 @@ class Situation:
         framework: The framework that owns the allocator.
         device: Index of the device; None: unknown.
         started_as: Command that starts the program.
+        neighbours: Other recorded processes of the run on the card, with what they held at the failure.
         reads_fraction: Whether the variable of the allocator's settings can also limit the memory of the process.
     """
 
@@ -52,6 +54,7 @@ class Situation:
     framework: str = "pytorch"
     device: int | None = None
     started_as: str = "python train.py"
+    neighbours: tuple[Neighbour, ...] = ()
     reads_fraction: bool = False
 
     @property
