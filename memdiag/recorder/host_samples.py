@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from . import cgroup
 from .mps_counters import mps_memory
 from .pinned_tensors import pinned_tensors
 from .sampling import END, MARK, OOM, SAVE, SAVED, START
@@ -25,7 +26,6 @@ _PSS_SHARE = 0.002  # fraction of the time
 _PINNED_SHARE = 0.002  # fraction of the time for finding pinned tensors
 _LEAST_PINNED = 64 << 20  # bytes in use from which pinned tensors are of interest
 _MOST_CHILDREN = 256
-_NO_LIMIT = 1 << 60  # cgroups without a limit name a larger number
 _SHARED = "/dev/shm"  # noqa: S108 - its size is read, nothing is written
 
 
@@ -44,7 +44,7 @@ class HostSamples:
         self._next_pss = 0.0
         self._next_pinned = 0.0
         self._pinned_used = 0
-        self._cgroup = _cgroup()
+        self._cgroup = cgroup.find()
 
     def take(self, when: str, devices: Sequence[int]) -> dict[str, int] | None:
         """Returns the sizes in bytes, or None if the last sample is too recent."""
@@ -54,7 +54,7 @@ class HostSamples:
         self._last = now
         found = self._processes(when in _WITH_PSS)
         found.update(_shared())
-        found.update(_of_cgroup(*self._cgroup) if self._cgroup else {})
+        found.update(cgroup.use_of(self._cgroup) if self._cgroup else {})
         if devices:
             found.update(self._pinned(when))
         found.update(mps_memory(self._torch))
@@ -111,7 +111,7 @@ def _resident(pid: str) -> int | None:
 
 def _peak_resident() -> int | None:
     """Returns the highest resident bytes of this process so far, or None if the kernel does not count them."""
-    for line in (_text("/proc/self/status") or "").splitlines():
+    for line in (cgroup.text_of("/proc/self/status") or "").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return None
@@ -152,50 +152,6 @@ def _shared() -> dict[str, int]:
         return {}
     used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize
     return {"shm_used_bytes": used, "shm_total_bytes": stat.f_blocks * stat.f_frsize}
-
-
-def _cgroup() -> tuple[str, str, str] | None:
-    """Returns the folder of the cgroup with the lowest limit, and its files of use and limit; None without a limit."""
-    found: list[tuple[int, tuple[str, str, str]]] = []
-    for line in (_text("/proc/self/cgroup") or "").splitlines():
-        controllers, _, path = line.partition(":")[2].partition(":")
-        if controllers in {"", "memory"}:
-            is_v1 = bool(controllers)
-            root = "/sys/fs/cgroup/memory" if is_v1 else "/sys/fs/cgroup"
-            files = ("memory.usage_in_bytes", "memory.limit_in_bytes") if is_v1 else ("memory.current", "memory.max")
-            parts = [part for part in path.split("/") if part not in {"", ".."}]
-            for depth in range(len(parts) + 1):
-                place = (os.path.join(root, *parts[:depth]), *files)
-                limit = _number(os.path.join(place[0], files[1]))
-                if limit is not None:
-                    found.append((limit, place))
-    return min(found)[1] if found else None
-
-
-def _of_cgroup(folder: str, use: str, limit: str) -> dict[str, int]:
-    """Returns limit and use of a cgroup without file pages that the kernel can drop, as Kubernetes counts it."""
-    most, used = _number(os.path.join(folder, limit)), _number(os.path.join(folder, use))
-    if most is None or used is None:
-        return {}
-    droppable = 0
-    for line in (_text(os.path.join(folder, "memory.stat")) or "").splitlines():
-        name, _, value = line.partition(" ")
-        if name in {"inactive_file", "total_inactive_file"} and value.isdigit():
-            droppable = int(value)
-    return {"cgroup_used_bytes": max(used - droppable, 0), "cgroup_limit_bytes": most}
-
-
-def _number(path: str) -> int | None:
-    text = (_text(path) or "").strip()
-    return int(text) if text.isdigit() and int(text) < _NO_LIMIT else None
-
-
-def _text(path: str) -> str | None:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return None
 
 
 def _peak_only() -> dict[str, int]:

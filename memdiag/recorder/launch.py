@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
+from . import cgroup
 from . import config as configuration
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # exit codes of a shell
@@ -45,11 +46,15 @@ class ProgramEnd:
         status: Its exit status, or minus the number of the signal that killed it.
         seconds: How long it ran.
         signals: Signals it received while it ran, from memdiag or from the terminal.
+        host_kills: Processes that the kernel killed meanwhile at the memory limit of the cgroup.
+        host_limit_bytes: This limit; None: there is none.
     """
 
     status: int
     seconds: float
     signals: list[int] = field(default_factory=list)
+    host_kills: int = 0
+    host_limit_bytes: int | None = None
 
     @property
     def exit_code(self) -> int:
@@ -89,11 +94,16 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> ProgramEnd:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise its status would be discarded
     watched = {signal.SIGCHLD, *_not_ignored()}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    container = cgroup.find()
+    kills = cgroup.kills_in(container) if container else 0
     try:
         process = _start(command, environment, _preparation(before))
         ended = ProgramEnd(0, 0.0)
         ended.status = process.returncode = _wait(process.pid, watched, ended.signals)
         ended.seconds = time.monotonic() - began
+        if container is not None:
+            ended.host_kills = cgroup.kills_in(container) - kills
+            ended.host_limit_bytes = cgroup.limit_of(container)
         return ended
     finally:
         if hasattr(signal, "sigtimedwait"):

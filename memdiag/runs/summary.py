@@ -17,6 +17,7 @@ from memdiag.runs.libraries import with_libraries
 from memdiag.runs.listener import SILENT, Listener
 from memdiag.runs.neighbours import cards_of, with_neighbours
 from memdiag.text import phrase
+from memdiag.units import format_bytes
 
 if TYPE_CHECKING:
     from memdiag.recorder.launch import ProgramEnd
@@ -50,7 +51,7 @@ def summarize(run: FinishedRun, ended: ProgramEnd, before: str = "") -> RunSumma
     reasons: Sequence[str] = ()
     if not recorded and not run.nested:
         found = why_not(run)
-        reasons = [before, *found[1:]] if before else found
+        reasons = [before, *found[1:]] if before else [*host_limit(ended), *found]
     return RunSummary(
         folder=run.folder.shown,
         wanted=shown(wanted) if wanted else "",
@@ -65,7 +66,9 @@ def summarize(run: FinishedRun, ended: ProgramEnd, before: str = "") -> RunSumma
         is_phantom=run.phantom,
         was_sent_away=bool(_SENT_AWAY.intersection(ended.signals)),
         warnings=tuple(
-            dict.fromkeys((*(word for status in recorded for word in status.get("said") or ()), *lost(run)))
+            dict.fromkeys(
+                (*(word for status in recorded for word in status.get("said") or ()), *host_limit(ended), *lost(run))
+            )
         ),
         problems=run.problems,
         nested=tuple(map(shown, run.nested)),
@@ -166,6 +169,13 @@ def _chosen(recorded: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def num_events(status: Mapping[str, Any]) -> int:
     """Returns the number of recorded events of a process."""
     return sum(file.get("events") or 0 for file in (status.get("files") or {}).values())
+
+
+def host_limit(ended: ProgramEnd) -> list[str]:
+    """Returns a line if the kernel killed a process at the limit of the cgroup's host memory while the program ran."""
+    if ended.host_kills <= 0 or ended.host_limit_bytes is None:
+        return []
+    return [phrase("record.why.cgroup", limit=format_bytes(ended.host_limit_bytes))]
 
 
 def lost(run: FinishedRun) -> list[str]:

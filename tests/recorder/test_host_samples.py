@@ -13,11 +13,13 @@ import pytest
 
 import memdiag
 from memdiag.analyzers.report import build_report
-from memdiag.recorder import host_samples
+from memdiag.recorder import cgroup, host_samples
 from memdiag.recorder.host_samples import HostSamples
+from memdiag.recorder.launch import ProgramEnd
 from memdiag.recorder.mps_counters import mps_memory
 from memdiag.render.analyze import full
 from memdiag.render.analyze import json as as_json
+from memdiag.runs.summary import host_limit
 from memdiag.trace import schema
 
 MIB = 1 << 20
@@ -87,9 +89,31 @@ def test_samples_at_phases_are_rare(monkeypatch):
     ],
 )
 def test_the_lowest_limit_of_the_cgroups_is_used(monkeypatch, files, expected):
-    monkeypatch.setattr(host_samples, "_text", files.get)
+    monkeypatch.setattr(cgroup, "text_of", files.get)
     found = HostSamples(torch_with()).take("start", ())
     assert {name: size for name, size in found.items() if name.startswith("cgroup")} == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "file"),
+    [
+        ("0::/box\n", "/sys/fs/cgroup/box", "memory.events"),
+        ("4:memory:/box\n", "/sys/fs/cgroup/memory/box", "memory.oom_control"),
+    ],
+)
+def test_kills_at_the_limit_are_counted(monkeypatch, line, folder, file):
+    limit = "memory.max" if line.startswith("0") else "memory.limit_in_bytes"
+    files = {"/proc/self/cgroup": line, f"{folder}/{limit}": "4000\n", f"{folder}/{file}": "under_oom 0\noom_kill 3\n"}
+    monkeypatch.setattr(cgroup, "text_of", files.get)
+    found = cgroup.find()
+    assert (cgroup.limit_of(found), cgroup.kills_in(found)) == (4000, 3)
+
+
+def test_a_kill_at_the_limit_is_said():
+    assert host_limit(ProgramEnd(-9, 1.0)) == []
+    (line,) = host_limit(ProgramEnd(-9, 1.0, host_kills=1, host_limit_bytes=4 * MIB))
+    assert "4.00 MiB" in line
+    assert "MD154" in line
 
 
 def recording(tmp_path, *hosts):
