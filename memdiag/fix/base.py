@@ -77,6 +77,6 @@ class ProgramRemedy(Protocol):
     def propose(self, case: FixCase) -> Iterable[Proposal | Refusal]:
         """Yields its proposals for a program, those that cost least first; nothing if it does not apply.
 
-        Of several proposals, at most one is chosen. Refusals name parts of the program that it must leave alone.
+        memdiag chooses at most one of the proposals. Refusals name parts of the program that it must leave alone.
         """
         ...

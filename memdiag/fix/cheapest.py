@@ -39,7 +39,7 @@ class RecomputableParts:
     def of(cls, live: Array, change: Array, cost: Array, excludes: Array) -> RecomputableParts:
         """Returns parts with the moments at which some set of them may have its peak.
 
-        Of each stretch in which no change differs, the moment with the highest live bytes remains.
+        A stretch in which no change differs is reduced to the moment with the highest live bytes.
         """
         if not len(cost):
             return cls(live, change, cost, excludes)

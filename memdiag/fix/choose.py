@@ -63,7 +63,7 @@ def choose(case: FixCase, *, unsafe: bool, without: Collection[str] = ()) -> Fix
             continue
         if plan.chosen:
             proposals = _proposals(PROGRAM_REMEDIES[name].propose(case.after(_given(plan.chosen))))
-            if not proposals:  # the chosen ones have already removed what it would remove
+            if not proposals:  # the chosen remedies have already removed these bytes
                 plan.alone.append((best, alone))
                 continue
         first, best = best, _least(case, plan.chosen, proposals)

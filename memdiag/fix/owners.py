@@ -52,7 +52,7 @@ def loss_refusals(case: FixCase, remedy: str, floor: int) -> list[Refusal]:
     large = np.flatnonzero((case.device.tensors.requested_bytes >= floor) & (case.device.tensors.alloc_at >= 0))
     frames = case.trace.stacks.frames
     compiled = _below(case, large, [is_compiled(frame) for frame in frames])
-    # a compiled function is in the stack under its own name, and what it calls is not
+    # the stack names the compiled function, but not the functions that it calls
     compiled = _below(case, compiled, [frame.is_user and _is_loss(frame.name) for frame in frames])
     found = []
     if len(compiled):

@@ -146,7 +146,7 @@ def is_sharded(case: FixCase) -> bool:
 
 
 def refusals_in(folder: Path) -> list[Refusal]:
-    """Returns what the parts of remedies refused in the program (see ``memdiag.recorder.fixing``).
+    """Returns the refusals that remedies noted while the program ran (see ``memdiag.recorder.fixing``).
 
     Args:
         folder: Folder with a file for each process; a line has the remedy, the reason and the module.

@@ -23,7 +23,7 @@ INSIDE = Path(__file__).with_name("inside")
 
 
 def instructions(chosen: Sequence[Proposal]) -> dict[str, Any]:
-    """Returns what the recorder needs to apply remedies in the program (see ``memdiag.recorder.fixing``)."""
+    """Returns the recorder's instructions to apply remedies in the program (see ``memdiag.recorder.fixing``)."""
     return {"folder": str(INSIDE), "remedies": [[each.inside, dict(each.settings)] for each in chosen if each.inside]}
 
 

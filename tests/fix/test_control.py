@@ -1,5 +1,6 @@
 """memdiag fix stays in control: it undoes remedies that harm, and an interruption leaves the user's files untouched."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -106,8 +107,9 @@ def test_the_remedy_without_which_the_program_does_better(now, without_a, withou
     assert (found and found.name) == expected
 
 
-@pytest.mark.parametrize("last", [0, 1])
-def test_an_interruption_leaves_the_files_of_the_user_untouched(script, tmp_path, last):
+@pytest.mark.parametrize("to_all", [False, True], ids=["memdiag only", "all processes, as Ctrl-C in a terminal"])
+@pytest.mark.parametrize("last", [0, 1], ids=["recording", "fixed run"])
+def test_an_interruption_leaves_the_files_of_the_user_untouched(script, tmp_path, last, to_all):
     text = TRAINING + WAITING.replace("LAST", str(last))
     script.write_text(text)
     (tmp_path / "runs").mkdir()
@@ -116,13 +118,19 @@ def test_an_interruption_leaves_the_files_of_the_user_untouched(script, tmp_path
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     while not (tmp_path / "runs" / str(last)).exists() and process.poll() is None:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    if to_all:
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(signal.SIGINT)
     assert process.wait() == 130
     assert script.read_text() == text
     assert not (tmp_path / "memdiag_fix.py").exists()
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)  # the program has ended too
 
 
 def test_an_interruption_while_remedies_are_chosen(script, monkeypatch):

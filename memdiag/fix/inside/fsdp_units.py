@@ -1,4 +1,4 @@
-"""Shards the blocks of a model as units of their own."""
+"""Shards each block of a model as a separate unit."""
 
 import functools
 

@@ -52,7 +52,7 @@ def _offload(part, smallest_bytes):
 
 
 class _Call:
-    """What one call of a module saves for backward.
+    """The tensors that one call of a module saves for backward.
 
     ``held`` has the storages on the device, which live until the call ends. ``copies`` has the copies by address and
     version. It does not keep them alive: a copy is freed with the last node of autograd that saved it.

@@ -200,8 +200,8 @@ def _block(case: FixCase, path: str) -> Block | None:
         later = np.flatnonzero(kept & (tensors.alloc_at >= end) & (tensors.alloc_at < backward))
         mine = np.flatnonzero(kept & (tensors.alloc_at >= begin) & (tensors.alloc_at < end))
         reached = int(tensors.free_requested_at[later].max(initial=backward))
-        # What a later part saved of it is its output, which remains. It is freed before the block's own tensors: with
-        # those of that part, or by its last operator.
+        # Later parts save only the output of the block, which remains. Backward frees it before the block's other
+        # tensors: with those of the later part, or after the block's last operator.
         inner = mine[tensors.free_requested_at[mine] > reached]
         if len(mine) and len(inner) == len(mine) and _keeps_output(case, begin, end, mine):
             reached = int(tensors.free_requested_at[mine].min())
@@ -262,7 +262,7 @@ def _calls(case: FixCase, path: str) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _backward_of(case: FixCase, begin: int, end: int, following: tuple[int, int]) -> tuple[int, int]:
-    """Returns begin and end of the backward pass that frees most of what a call allocates.
+    """Returns begin and end of the backward pass that frees most bytes of a call.
 
     It is not the following one if the program calls backward on another loss first, as with two models.
 

@@ -1,4 +1,4 @@
-"""Shards each block as a unit of its own, instead of the model as one unit (FSDP2, finding MD129).
+"""Shards each block as a separate unit, instead of the whole model as one unit (FSDP2, finding MD129).
 
 With one unit, the weights of the whole model are gathered at once. With a unit for each block, forward and backward
 gather the weights of a block while the block runs, and backward gathers those of the next block in advance.

@@ -1,4 +1,4 @@
-"""Keeps gradients in the buckets of DistributedDataParallel only, not a second time beside them."""
+"""Keeps gradients only in the buckets of DistributedDataParallel, without a second copy."""
 
 from __future__ import annotations
 

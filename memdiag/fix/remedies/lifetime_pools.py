@@ -1,6 +1,6 @@
-"""Says what the lifetime-segregated pools of MindSpeed would need, and why memdiag does not turn them on (NPU).
+"""Replays a program with the lifetime-segregated pools of MindSpeed, and names the switch (NPU).
 
-PyTorch cannot record a process with these pools, so memdiag could not measure what it changed.
+memdiag does not turn them on: PyTorch cannot record a process with these pools, so memdiag could not measure the peak.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _temporaries(case: FixCase) -> Array:
 def _edit(case: FixCase, state: Array, temporaries: Array) -> Edit:
     """Returns the change: no state, but in each step that of one parameter, and its temporary tensors.
 
-    Peaks depend only on the largest parameter, so the turns of the others are left out.
+    Peaks depend only on the largest parameter, so the change omits the other parameters.
     """
     tensors, passes = case.device.tensors, case.passes
     largest = int(tensors.requested_bytes[state].max())
