@@ -7,12 +7,25 @@ import sys
 
 
 def is_helper() -> bool:
-    """Returns whether this process only serves another one: loads data, compiles kernels, tracks shared memory."""
+    """Returns whether this process only serves another one: compiles kernels, tracks shared memory, forks children."""
+    if is_fork_servers_child():
+        return False
     arguments = " ".join(getattr(sys, "orig_argv", sys.argv)[:6])
     return any(
         word in arguments
         for word in ("multiprocessing.resource_tracker", "torch/_inductor/compile_worker", "multiprocessing.forkserver")
     )
+
+
+def is_fork_servers_child() -> bool:
+    """Returns whether the fork server of multiprocessing forked this process, which has the server's arguments.
+
+    The child knows the server's pipe (forkserver.py: _serve_one), the server itself does not.
+    """
+    if "multiprocessing.forkserver" not in " ".join(getattr(sys, "orig_argv", sys.argv)[:6]):
+        return False
+    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    return getattr(server, "_forkserver_alive_fd", None) is not None
 
 
 def is_data_worker() -> bool:

@@ -16,7 +16,7 @@ from .backends.npu import Npu
 from .card_samples import CardSamples
 from .devices import FirstUse, has_content, watch_devices
 from .files import Place, cannot_write, write_json, write_pickle
-from .forked import Fork
+from .forked import Fork, leaves_to_children
 from .guard import contained
 from .holding import Holding
 from .interrupts import again_soon, end_by, held, is_in_profile_function, uncollected
@@ -47,7 +47,7 @@ def imported(module: Any) -> None:
     global _session  # noqa: PLW0603 - there is one recording per process
     chosen = configuration.from_environment()
     torch = sys.modules.get("torch")
-    if chosen is None or torch is None or process.is_helper():
+    if chosen is None or torch is None or leaves_to_children(module, imported):
         return
     if _session is None and module.__name__ == "torch":
         _session = Session(chosen, torch)

@@ -21,24 +21,33 @@ def work(_=None):
 
 if __name__ == "__main__":
     assert not torch.cuda.is_initialized()
-    if sys.argv[1] == "multiprocessing":
-        children = [multiprocessing.get_context("fork").Process(target=work) for _ in range(2)]
+    way, _, preloaded = sys.argv[1].partition("+")
+    if way in ("fork context", "spawn", "forkserver"):
+        context = multiprocessing.get_context(way.split()[0])
+        context.set_forkserver_preload([preloaded] if preloaded else [])
+        children = [context.Process(target=work) for _ in range(2)]
         [child.start() for child in children]
         [child.join() for child in children]
-    elif sys.argv[1] == "fork":
+    elif way == "fork":
         pid = os.fork()
         if pid == 0:
             work()
             sys.exit()
         os.waitpid(pid, 0)
     else:
-        loader = torch.utils.data.DataLoader(range(4), num_workers=2, multiprocessing_context="fork")
+        loader = torch.utils.data.DataLoader(range(4), num_workers=2, multiprocessing_context=preloaded)
         assert len(list(loader)) == 4
         work()
 """
 
 
-@pytest.mark.parametrize(("way", "number"), [("multiprocessing", 2), ("fork", 1), ("loader", 1)])
+@pytest.mark.parametrize(
+    ("way", "number"),
+    [
+        *(("fork context", 2), ("spawn", 2), ("forkserver", 2), ("forkserver+torch", 2), ("fork", 1)),
+        *(("loader+fork", 1), ("loader+spawn", 1), ("loader+forkserver", 1)),
+    ],
+)
 def test_processes_that_use_the_device_are_recorded(tmp_path, way, number):
     python = cuda_python()
     if not python or not sys.platform.startswith("linux"):
