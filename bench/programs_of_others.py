@@ -70,6 +70,7 @@ class Program:
         npu_arguments: Arguments that are added on an NPU.
         kinds: Kinds of devices on which it runs at all.
         ranks: Processes of torchrun; 0: none.
+        devices: Simulated devices that a process sees, if it starts others itself; 0: as many as ranks.
         data: Function of synthetic_data that makes its data set.
         prepare: Script of bench/programs that makes its model and data; it runs in the folder before, unrecorded.
         without: Folder of data sets that is left out of the copy, because clones lack its large files.
@@ -91,6 +92,7 @@ class Program:
     npu_arguments: str = ""
     kinds: tuple[str, ...] = KINDS
     ranks: int = 0
+    devices: int = 0
     data: str = ""
     prepare: str = ""
     without: str = ""
@@ -224,7 +226,8 @@ def measure(program: Program, given: argparse.Namespace, commits: Mapping[str, s
     """Runs a program on a device as often as its row lacks."""
     kind = given.device.partition(":")[0]
     row.options = list(program.options) if kind != "cpu" else []
-    phantom = ["--phantom", given.device, *row.options] if kind != "cpu" else ["--backend", "cpu"]
+    device = f"{given.device},devices={program.devices}" if program.devices else given.device
+    phantom = ["--phantom", device, *row.options] if kind != "cpu" else ["--backend", "cpu"]
     for number in range(len(row.hashes), given.runs):
         # one folder for all runs: lengths of paths shift addresses
         with tempfile.TemporaryDirectory(prefix="other-") as scratch:

@@ -1,5 +1,6 @@
 """Autotuning on a simulated device runs every candidate but measures no times."""
 
+import math
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -63,6 +64,29 @@ def test_triton_runs_each_configuration_once_and_takes_the_first():
     assert module.do_bench(lambda: 7, warmup=30, quantiles=(0.5, 0.2, 0.8)) == [1] * 3
     assert module.do_bench(lambda: 7, 30) == 1
     assert limits == [(0, 0), (30, 0)]
+
+
+def test_triton_compiles_no_configuration_after_the_first_that_works(monkeypatch):
+    compiled = []
+
+    class Autotuner:
+        def prune_configs(self, configs):
+            return configs
+
+        def _bench(self, *, config):
+            compiled.append(config)
+            return [math.inf if config == "too large" else 1.0] * 3
+
+        def run(self, configs):
+            timings = {config: self._bench(config=config) for config in self.prune_configs(configs)}
+            return min(timings, key=timings.get)
+
+    monkeypatch.setitem(sys.modules, "triton.runtime.autotuner", SimpleNamespace(Autotuner=Autotuner))
+    timing.begin_triton(SimpleNamespace(do_bench=lambda run: run()))
+    assert Autotuner().run(["too large", "first", "second"]) == "first"
+    tuner = Autotuner()
+    assert [tuner.run(["a", "b"]), tuner.run(["c", "d"])] == ["a", "c"]
+    assert compiled == ["too large", "first", "a", "c"]
 
 
 def test_limits_of_repetitions_go_only_to_those_that_know_them():

@@ -112,3 +112,44 @@ def test_the_first_setting_that_works_is_named_and_recorded(tmp_path):
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["environment"]["MEMDIAG_PHANTOM_VALUES"] == "finite"
     assert sorted(path.suffix for path in (tmp_path / "run").iterdir()) == [".json", ".json", ".pkl"]
+
+
+LOOP = """
+import torch
+state = torch.ones(4, device="cuda")
+while True:
+    state = state * 2
+    if state.sum().item() > 100:
+        break
+print("done", state.shape[0])
+"""
+
+
+@needs_torch
+def test_a_program_that_loops_is_told_the_value_it_waits_for_and_runs_with_another_setting(tmp_path):
+    (tmp_path / "loop.py").write_text(LOOP)
+    words = ["record", "--phantom", "cuda:h100-80g", "--values", "auto", "-o", "run", "--", PYTHON, "loop.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "memdiag", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "done 4\n"), done.stderr
+    assert "memdiag: no training step ended in 3" in done.stderr
+    ended = next(line for line in done.stderr.splitlines() if "ended the program, because it waited" in line)
+    assert "the last one at " in ended
+    assert "loop.py:6, where it read 0 (or False); memdiag runs the command again with --compute small" in ended
+    assert "the program runs with --compute small: use these options" in done.stderr
+
+
+@needs_torch
+def test_the_message_after_a_failure_names_the_value_its_line_and_the_setting(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    words = ["record", "--phantom", "cuda:h100-80g", "-o", "run", "--", PYTHON, "program.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "memdiag", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    summary = done.stderr[done.stderr.index("ValueError: not three") :]
+    text = " ".join(summary.split())
+    assert "program.py:4" in text
+    assert "0 (or False)" in text
+    assert "--values auto" in text
