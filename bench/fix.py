@@ -50,6 +50,8 @@ ABSENT = {
 }
 MISSES = {
     "cache": "the dict grows in each step: no remedy stops a leak, and memdiag names the line",
+    "generate": "inference keeps nothing for backward, and its live tensors exceed the memory: memdiag names the line "
+    "whose tensors grow",
 }
 
 
