@@ -1,4 +1,4 @@
-"""Prepares revisions while others run: installing a version takes about as long as recording it."""
+"""Prepares revisions while others run, because the installation of a version takes seconds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from memdiag.gates.revisions import Prepared, Revisions
 
 
 class Ahead:
-    """Prepares revisions one after the other in a thread. Use it in a ``with`` block.
+    """Prepares revisions in two threads. Use it in a ``with`` block.
 
     Args:
-        revisions: What is searched. Those that share a checkout are prepared only when they are needed.
+        revisions: What is searched. Those that share a checkout are prepared only when they are needed, one at a time.
         command: The command.
     """
 
     def __init__(self, revisions: Revisions, command: Sequence[str]) -> None:
         self._revisions, self._command = revisions, command
-        self._thread = ThreadPoolExecutor(1, "memdiag-bisect")
+        self._threads = ThreadPoolExecutor(2, "memdiag-bisect")
         self._begun: dict[str, Future[Prepared]] = {}
 
     def __enter__(self) -> Self:
@@ -29,7 +29,7 @@ class Ahead:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._thread.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
 
     def expect(self, revisions: Iterable[str]) -> None:
         """Prepares revisions that will probably be needed, in this order."""
@@ -47,4 +47,4 @@ class Ahead:
 
     def _begin(self, revision: str) -> None:
         if revision not in self._begun:
-            self._begun[revision] = self._thread.submit(self._revisions.prepare, revision, self._command)
+            self._begun[revision] = self._threads.submit(self._revisions.prepare, revision, self._command)

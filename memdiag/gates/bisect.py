@@ -11,12 +11,14 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from memdiag.errors import BUDGET_HIT, MemdiagError
 from memdiag.gates.ahead import Ahead
+from memdiag.gates.inside import innermost_lines
 from memdiag.gates.judging import SHARE
 from memdiag.gates.revisions import Prepared, Revisions, own_memdiag
 from memdiag.results.bisect import BisectReport, BisectStep, GrownSite
@@ -25,12 +27,9 @@ from memdiag.text import phrase
 from memdiag.trace.moments import DEFAULT
 from memdiag.units import format_bytes
 
-if TYPE_CHECKING:
-    from memdiag.trace.model import Trace
-
 METRICS = {"reserved": "peak_reserved", "allocated": "peak_allocated"}
 OUTPUT = "output.txt"
-_MOST_SITES, _MOST_STACKS = 5, 50
+_MOST_SITES = 5
 
 
 @dataclass(frozen=True)
@@ -80,12 +79,29 @@ class _BisectSearch:
     def run(self, revision: str) -> _Run:
         """Records a revision; one that cannot be prepared has a reason instead of a peak."""
         with self.listener.busy(phrase("bisect.busy", name=revision[:12])):
-            try:
-                prepared = self.ahead.get(revision)
-            except MemdiagError as error:
-                made = _Run(None, None, False, error.message, 0.0, "")
-            else:
-                made = _recorded(self.order, prepared, self.order.folder / revision[:12], self.listener)
+            return self._run(revision, self.listener)
+
+    def run_first(self, middle: str) -> list[_Run]:
+        """Records the good and the bad end; at the same time, with the middle, if no run changes another one's memory.
+
+        Args:
+            middle: The revision to test after both ends; the bad end if there is no other revision.
+        """
+        ends = (self.revisions.good, self.revisions.bad)
+        if self.order.device is None or not self.revisions.is_separate:
+            return [self.run(end) for end in ends]
+        chosen = dict.fromkeys((*ends, middle))
+        shown = phrase("bisect.busy", name=", ".join(each[:12] for each in chosen))
+        with self.listener.busy(shown), ThreadPoolExecutor(len(chosen)) as threads:
+            return list(threads.map(lambda each: self._run(each, SILENT), chosen))[: len(ends)]
+
+    def _run(self, revision: str, listener: Listener) -> _Run:
+        try:
+            prepared = self.ahead.get(revision)
+        except MemdiagError as error:
+            made = _Run(None, None, False, error.message, 0.0, "")
+        else:
+            made = _recorded(self.order, prepared, self.order.folder / revision[:12], listener)
         self.runs[revision] = made
         return made
 
@@ -130,9 +146,11 @@ def bisect(
 def _searched(search: _BisectSearch) -> BisectReport:
     order, revisions = search.order, search.revisions
     search.ahead.expect([revisions.good, revisions.bad])
-    search.ahead.expect(revisions.candidates({revisions.good}, revisions.bad)[:1])
-    ends = [search.run(end) for end in (revisions.good, revisions.bad)]
-    search.budget = _budget(order, ends, (revisions.good, revisions.bad))
+    first = revisions.candidates({revisions.good}, revisions.bad)
+    search.ahead.expect(first[:1])
+    names = {"good": revisions.good[:12], "bad": revisions.bad[:12]}
+    search.listener.say(phrase("bisect.start", **names, count=len(first), runs=2 + (len(first) - 1).bit_length()))
+    search.budget = _budget(order, search.run_first(first[0]), (revisions.good, revisions.bad))
     _check_ends(search)
     good, bad, skipped = {revisions.good}, revisions.bad, set[str]()
     last = revisions.good
@@ -271,7 +289,7 @@ def _grown(good: _Run, bad: _Run, order: BisectOrder) -> tuple[GrownSite, ...]:
     at = order.metric if not bad.is_oom else DEFAULT
     chosen = sides([good.trace, bad.trace])
     rows = compare(chosen, at=at, with_findings=False).sites or ()
-    inside = _lines_inside(chosen[1].trace, at, order.package)
+    inside = innermost_lines(chosen[1].trace, at, order.package) if order.package else {}
     grown = []
     for row in rows:
         was, now = (amount.bytes if amount is not None else 0 for amount in row.amounts)
@@ -279,19 +297,3 @@ def _grown(good: _Run, bad: _Run, order: BisectOrder) -> tuple[GrownSite, ...]:
             label = row.label if row.places[1] is None else row.places[1].label
             grown.append(GrownSite(label, was, now, inside.get(label, "")))
     return tuple(sorted(grown, key=lambda site: site.good_bytes - site.bad_bytes)[:_MOST_SITES])
-
-
-def _lines_inside(trace: Trace, at: str, package: str) -> dict[str, str]:
-    """Returns the innermost line of a package for each call site; the largest stack of a call site decides."""
-    from memdiag.analyzers.report import build_report
-
-    if not package:
-        return {}
-    folder = f"/{package.replace('-', '_').lower()}/"
-    found: dict[str, str] = {}
-    for device in build_report(trace, at=at, replay=False, top=_MOST_STACKS).devices:
-        for site in device.top_sites or ():
-            frame = next((frame for frame in site.stack if folder in frame.lower()), "")
-            if frame:
-                found.setdefault(site.name, frame[frame.lower().rindex(folder) + 1 :])
-    return found

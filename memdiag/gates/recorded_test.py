@@ -154,6 +154,7 @@ class RecordedTest:
     ) -> RecordedResult:
         if self.problem:
             return RecordedResult("unknown", f"memdiag: {self.problem}")
+        from memdiag.gates.inside import innermost_lines
         from memdiag.sources import load
 
         if not self._trace.exists():
@@ -163,7 +164,8 @@ class RecordedTest:
         with _quiet():
             trace = load(self._trace)
             report, subjects = self._checked(trace, None if updates else baseline, tolerance)
-            lines = [line for each in report.traces for line in _lines(each, is_one=len(report.traces) == 1)]
+            inside = innermost_lines(trace) if report.status == "failed" else {}
+            lines = [line for each in report.traces for line in _lines(each, inside, is_one=len(report.traces) == 1)]
             if report.status == "failed":
                 lines += _diagnosis(trace)
         if (report.status != "ok" or has_failed) and keep_in is not None:
@@ -246,8 +248,8 @@ def _devices() -> str:
     return 'an accelerator (for the CPU, write backend="cpu" in the marker)' if has_accelerator else "the CPU"
 
 
-def _lines(each: DeviceCheck, *, is_one: bool) -> list[str]:
-    """Returns the judgements on a test in words, worst first."""
+def _lines(each: DeviceCheck, inside: Mapping[str, str], *, is_one: bool) -> list[str]:
+    """Returns the judgements on a test in words, worst first; ``inside``: lines in libraries by call site."""
     from memdiag.render.check.words import holder_words, title
     from memdiag.text import plain
 
@@ -258,7 +260,11 @@ def _lines(each: DeviceCheck, *, is_one: bool) -> list[str]:
     if each.error:
         lines.insert(0, f"memdiag: {where}{each.error}".replace("--update", "--memdiag-update"))
     if each.sites:
-        lines += [f"  {title(each)}:", *(f"    {holder_words(holder)}" for holder in each.sites)]
+        lines.append(f"  {title(each)}:")
+    for holder in each.sites:
+        lines.append(f"    {holder_words(holder)}")
+        if holder.label in inside:
+            lines.append(f"      {phrase('bisect.inside', place=plain(inside[holder.label]))}")
     return lines
 
 

@@ -20,6 +20,7 @@ from typing import Protocol
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 
+_PIP = ("-m", "pip", "--disable-pip-version-check")
 _PYTHON = re.compile(r"python[\d.]*")
 _SITE = "import json, sys; print(json.dumps([p for p in sys.path if p.endswith(('site-packages', 'dist-packages'))]))"
 
@@ -147,7 +148,7 @@ class Versions:
             raise MemdiagError(phrase("bisect.no-python", word=command[0]), phrase("bisect.no-python.hint"))
         self._python = os.path.abspath(python)  # noqa: PTH100 - a link to the Python of an environment stays
         self._package, self._scratch, self.good, self.bad = package, scratch, good, bad
-        listed = self._pip("index", "versions", package)
+        listed = self._run(self._python, *_PIP, "index", "versions", package)
         found = re.search(r"^Available versions: (.+)$", listed, re.MULTILINE)
         versions = [] if found is None else found[1].split(", ")[::-1]
         for version in (good, bad):
@@ -175,7 +176,8 @@ class Versions:
         (packages,) = folder.glob("lib/python3*/site-packages")
         lines = [f"import site; site.addsitedir({path!r})" for path in below]
         (packages / "memdiag-below.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        self._pip("--python", str(python), "install", "--quiet", "--no-compile", f"{self._package}=={revision}")
+        # pip of the new environment: pip --python would start a second Python
+        self._run(str(python), *_PIP, "install", "--quiet", "--no-compile", f"{self._package}=={revision}")
         return Prepared((str(python), *command[1:]), Path.cwd())
 
     def title(self, revision: str) -> str:
@@ -185,9 +187,6 @@ class Versions:
 
     def close(self) -> None:
         """Leaves the folder to its owner, who removes it."""
-
-    def _pip(self, *words: str) -> str:
-        return self._run(self._python, "-m", "pip", "--disable-pip-version-check", *words)
 
     def _run(self, *words: str) -> str:
         done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - the user's Python

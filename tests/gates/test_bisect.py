@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from memdiag.errors import MemdiagError
 from memdiag.gates.bisect import BisectOrder, _Run, bisect
 from memdiag.gates.revisions import Commits, Prepared, Versions
+from memdiag.runs.listener import Silent
 
 PROGRAM = """
 import torch
@@ -78,6 +80,27 @@ def test_each_revision_is_prepared_once_and_no_more_than_one_too_many_per_run(pe
     report = bisect(BisectOrder(("x",), tmp_path), numbers)
     assert len(set(numbers.prepared)) == len(numbers.prepared) <= 2 * len(report.steps)
     assert {step.name for step in report.steps} <= set(numbers.prepared)
+
+
+@pytest.mark.parametrize(("device", "together"), [("cuda:h100-80g", 3), (None, 1)])
+def test_both_ends_and_the_middle_run_together_on_a_simulated_device(device, together, monkeypatch, tmp_path):
+    barrier = threading.Barrier(together, timeout=30)
+    begun, texts = [], []
+
+    def recorded(_order, prepared, *_):
+        number = int(prepared.command[-1])
+        begun.append(number)
+        if number in {0, 4, 9}:
+            barrier.wait()
+        return _Run(100 if number < 7 else 300, None, False, "", 1.0, "run")
+
+    monkeypatch.setattr("memdiag.gates.bisect._recorded", recorded)
+    listener = Silent()
+    listener.say = texts.append
+    report = bisect(BisectOrder(("x",), tmp_path, budget_bytes=200, device=device), Numbers(), listener)
+    assert (report.first_bad, [step.name for step in report.steps[:3]]) == ("7", ["0", "9", "4"])
+    assert len(set(begun)) == len(begun) == len(report.steps)
+    assert texts == ["memdiag: 9 candidates from 0 to 9, about 6 runs"]
 
 
 def test_revisions_that_share_a_checkout_are_prepared_when_they_run(peaks, tmp_path):

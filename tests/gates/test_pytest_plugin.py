@@ -249,6 +249,26 @@ def test_without_torch_marked_tests_fail_or_skip_with_the_reason(run, tmp_path):
     assert "no torch here" in said
 
 
+def test_a_failure_names_the_line_inside_a_library(run, tmp_path):
+    pytest.importorskip("torch", reason="needs torch, which records")
+    library = tmp_path / "site-packages" / "moe"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("import torch\n\n\ndef loss(size):\n    return torch.ones(size << 18)\n")
+    tests = (
+        "import pytest\n"
+        "from moe import loss\n\n\n"
+        "@pytest.mark.memdiag(peak='5MiB', backend='cpu')\n"
+        "def test_loss():\n"
+        "    kept = loss(8)\n"
+    )
+    code, found, said = run(tests, PYTHONPATH=os.pathsep.join([str(library.parent), os.environ.get("PYTHONPATH", "")]))
+    assert (code, found["test_loss"][0]) == (1, "failed"), said
+    assert (
+        "    8.00 MiB tensors of test_it.py:7 test_loss (1 tensor)\n      in moe/__init__.py:5 loss\n"
+        in found["test_loss"][1]
+    )
+
+
 def test_the_page_shows_how_a_test_over_its_budget_fails(run, root):
     pytest.importorskip("torch")
     page = (root / "docs" / "check.md").read_text(encoding="utf-8")
