@@ -49,7 +49,7 @@ class MemdiagCallback(TrainerCallback):  # type: ignore[misc]
         else:
             folder = self._folder or Path(args.output_dir) / "memdiag"
             self.recorder = TrainingRecorder(folder, **{"rank": args.process_index, **self._options})
-        self.recorder.start()
+        self.recorder.start(declares_steps=True)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Ends a step."""

@@ -57,7 +57,7 @@ class MemdiagCallback(Callback):  # type: ignore[misc]
         folder = self._folder or Path(trainer.log_dir or trainer.default_root_dir) / "memdiag"
         self.recorder = TrainingRecorder(folder, **{"rank": trainer.global_rank, **self._options})
         self._steps = trainer.global_step
-        self.recorder.start()
+        self.recorder.start(declares_steps=True)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
         """Ends a step, unless this batch only accumulated gradients."""

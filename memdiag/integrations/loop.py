@@ -87,7 +87,6 @@ class TrainingRecorder:
         self._log = log
         self._rank = rank
         self._running: Recording | None = None
-        self._steps_seen = 0
         self._attempts = 0
         self.report: Report | None = None
         self.trace_path: Path | None = None
@@ -98,8 +97,13 @@ class TrainingRecorder:
         return self._running is not None
 
     @contained
-    def start(self) -> None:
-        """Starts the recording, if this rank records. Call it before the first step."""
+    def start(self, *, declares_steps: bool = False) -> None:
+        """Starts the recording, if this rank records. Call it before the first step.
+
+        Args:
+            declares_steps: Whether the program will call ``step`` at the end of each step. Otherwise, memdiag counts
+                optimizer steps until the first call.
+        """
         rank = rank_here() if self._rank is None else self._rank
         if self._running is not None or (self._ranks != "all" and rank not in self._ranks):
             return
@@ -110,19 +114,18 @@ class TrainingRecorder:
         path.unlink(missing_ok=True)  # a file of an earlier run would be taken for this one
         self._running = Recording(path, **self._settings)
         self._running.start()
-        self._steps_seen = 0
+        if declares_steps:
+            self._running.declare_steps()
         atexit.register(self._at_exit)
 
     @contained
     def step(self) -> None:
-        """Ends a step: after the last one to be recorded, writes the report. Call it after each optimizer step."""
+        """Ends a step: after the last one to be recorded, writes the report. Call it once per iteration."""
         if self._running is None:
             return
-        if self._running.steps == self._steps_seen:  # an optimizer without the hooks of PyTorch
-            self._running.end_step()
-        self._steps_seen = self._running.steps
+        self._running.end_step()
         last = self._settings["last_step"]
-        if last is not None and self._steps_seen >= last:
+        if last is not None and self._running.steps >= last:
             self.finish()
 
     @contained

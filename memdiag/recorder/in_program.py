@@ -81,10 +81,15 @@ class Recording:
         """Number of allocations that failed since the start; 0 on backends that do not report them."""
         return 0 if self._session is None else int(len(self._session.ooms) - self._ooms_before)
 
-    def end_step(self) -> None:
-        """Ends a training step, for programs whose optimizer has no hooks of PyTorch."""
+    def declare_steps(self) -> None:
+        """From now on, each call of ``end_step`` is one training step, with any number of optimizer steps."""
         if self._session is not None:
-            part("guard").contained(self._session.training.end_step)()
+            part("guard").contained(self._session.training.declare_steps)()
+
+    def end_step(self) -> None:
+        """Ends a training step, unless a hook after an optimizer step has ended it already."""
+        if self._session is not None:
+            part("guard").contained(self._session.training.end_declared_step)()
 
     def stop(self) -> None:
         """Ends the recording and writes the file; safe to call twice."""

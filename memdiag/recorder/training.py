@@ -1,6 +1,7 @@
 """Follows the training through PyTorch's global hooks (phase, step, module), without a change to the program.
 
-A step ends with an optimizer step; several in a row count as one. Code compiled by torch.compile does not contain these
+A step ends with an optimizer step; several in a row count as one (``step_ends.py``: several optimizers). Once the
+program ends steps itself, each of its calls is one step. Code compiled by torch.compile does not contain these
 hooks: they return at once during tracing.
 """
 
@@ -18,6 +19,7 @@ from .guard import report
 from .marks import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks
 from .naming import Naming
 from .placing import Placing
+from .step_ends import StepEnds
 
 LIMIT = "set_per_process_memory_fraction"
 
@@ -46,6 +48,9 @@ class Training:
         self._local = threading.local()
         self._phase = INITIALISATION
         self._passed = False  # a forward or backward has run since the last optimizer step
+        self._step_ends = StepEnds()
+        self._is_declared = False  # the program ends its steps itself
+        self._has_ended = False  # a hook has ended the step that the program has not ended yet
         self._in_backward = 0
         self._handles: list[Any] = []
         self._replaced: list[Any] = []
@@ -231,9 +236,26 @@ class Training:
             self._naming.states(optimizer, mark)
             self.seconds += time.perf_counter() - began
             if self._passed:
-                self.end_step()
+                self._passed = False
+                # an optimizer per parameter, which steps during backward, does not follow an order of optimizers
+                if (self._in_backward or self._step_ends.ends(optimizer)) and not (
+                    self._is_declared and self._has_ended
+                ):
+                    self._has_ended = True
+                    self.end_step()
         except Exception as error:  # noqa: BLE001
             report("optimizer hook", error)
+
+    def declare_steps(self) -> None:
+        """From now on, each call of ``end_declared_step`` is one step, with any number of optimizer steps."""
+        self._is_declared = True
+
+    def end_declared_step(self) -> None:
+        """Ends a step for the program, unless an optimizer step has ended it already."""
+        self._is_declared = True
+        if not self._has_ended:
+            self.end_step()
+        self._has_ended = False
 
     def end_step(self) -> None:
         """Marks the end of a step."""

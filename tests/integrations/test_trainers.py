@@ -142,3 +142,13 @@ def test_a_failure_of_memdiag_does_not_end_the_training(loop, tmp_path):
 def test_wrong_steps_are_an_error_before_the_training():
     with pytest.raises(MemdiagError, match="5:2"):
         TrainingRecorder(steps="5:2")
+
+
+@pytest.mark.parametrize(
+    ("critic_steps", "declares", "steps"),
+    [("1", "no", 6), ("1", "callback", 6), ("5", "callback", 6), ("5", "no", 10), ("5", "loop", 10)],
+)
+def test_an_iteration_with_two_optimizers_is_one_step(loop, tmp_path, critic_steps, declares, steps):
+    done = loop("train_gan.py", str(tmp_path), critic_steps, declares)
+    assert f"steps {steps}\n" in done.stdout
+    assert_recorded(tmp_path, done.stderr, range(steps + 1))

@@ -1,0 +1,46 @@
+"""Decides which optimizer steps end a training step, so that an iteration with several optimizers is one step."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+PATIENCE = 8  # optimizer steps in a row that end no step; a critic usually takes 2 to 5 per step of the actor
+
+
+class StepEnds:
+    """Finds the end of each iteration from the order in which optimizers step.
+
+    With one optimizer, each of its steps ends a training step. With several, the optimizer that took its first step
+    last ends it, and if this one steps several times in a row, only the first time. An optimizer that steps on its own
+    for longer ends a training step each time again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, weakref.ref[Any]] = {}
+        self._closer, self._previous = 0, 0  # ids of optimizers
+        self._closes_each = True  # whether each step of the closer ends a training step
+        self._waited = 0
+
+    def ends(self, optimizer: Any) -> bool:
+        """Returns whether this step of an optimizer ends a training step."""
+        number = id(optimizer)
+        was, self._previous = self._previous, number
+        if (known := self._known.get(number)) is None or known() is not optimizer:
+            return self._first_step_of(optimizer)
+        if number == self._closer and (self._closes_each or was != number):
+            self._waited = 0
+            return True
+        self._waited += 1
+        if self._waited <= PATIENCE:
+            return False
+        self._closer, self._closes_each, self._waited = number, True, 0
+        return True
+
+    def _first_step_of(self, optimizer: Any) -> bool:
+        """An earlier optimizer has ended the first iteration of both already, if it still exists."""
+        self._known = {number: known for number, known in self._known.items() if known() is not None}
+        self._closes_each = not self._known
+        self._known[id(optimizer)] = weakref.ref(optimizer)
+        self._closer, self._waited = id(optimizer), 0
+        return self._closes_each
