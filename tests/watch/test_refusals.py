@@ -13,6 +13,7 @@ import pytest
 from memdiag.errors import MemdiagError
 from memdiag.watch.attach import attach
 from memdiag.watch.choose import pid_of
+from memdiag.watch.door import Door
 from memdiag.watch.mechanisms import gdb, permission, remote_exec
 from memdiag.watch.target import Target, target_of
 from tests.watch.conftest import memdiag_watch
@@ -119,6 +120,17 @@ def test_gdb_calls_nothing_that_allocates():
     lines = gdb.commands(Target(1, 0, 11, True, True), "pass")
     called = [line for line in lines if "))" in line]
     assert all("mmap" in line or "Py_AddPendingCall" in line for line in called)
+
+
+def test_a_slow_gdb_is_reported_as_slow(monkeypatch, tmp_path):
+    slow = tmp_path / "gdb"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    target = Target(os.getpid(), 0, 11, True, True)
+    with Door(target, 0.5) as door, pytest.raises(MemdiagError, match="did not attach to process") as caught:
+        gdb.enter(target, door)
+    assert "the machine may be busy" in caught.value.hint
 
 
 def test_remote_exec_is_for_python_3_14():

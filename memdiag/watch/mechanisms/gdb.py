@@ -100,5 +100,5 @@ def _run(target: Target, door: Door) -> str:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise MemdiagError(
-            phrase("watch.gdb", pid=f"{target.pid}", error=f"> {door.seconds:.0f} s"), phrase("watch.gdb.hint")
+            phrase("watch.gdb.slow", pid=f"{target.pid}", seconds=f"{door.seconds:.0f}"), phrase("watch.gdb.slow.hint")
         ) from None
