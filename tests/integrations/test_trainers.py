@@ -151,4 +151,5 @@ def test_wrong_steps_are_an_error_before_the_training():
 def test_an_iteration_with_two_optimizers_is_one_step(loop, tmp_path, critic_steps, declares, steps):
     done = loop("train_gan.py", str(tmp_path), critic_steps, declares)
     assert f"steps {steps}\n" in done.stdout
-    assert_recorded(tmp_path, done.stderr, range(steps + 1))
+    seen = set(memdiag.load(tmp_path / "rank0.pkl").devices[0].events.step.tolist())
+    assert set(range(steps)) <= seen <= set(range(-1, steps + 1))
