@@ -1,0 +1,168 @@
+"""Checks answers about programs of other people with other runs, and writes reports/other-programs-checks.md.
+
+    python bench/programs_checks.py --sources FOLDER --python VENV/bin/python
+
+Two answers are checked on a simulated GPU:
+
+* ``--find-max``: the command runs again by itself with the largest value, with one less, and with one more. The first
+  two must succeed, and the third must run out of memory.
+* categories: the bytes of parameters, gradients and optimizer states at the peak, beside those by hand
+  (programs/by_hand.py, in which memdiag takes no part).
+
+FOLDER and VENV are those of programs_of_others.py, whose table names the programs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import synthetic_data
+from programs_of_others import BY_HAND, HERE, Program, copy_source, environment_of, read_table, run
+
+from memdiag.units import format_bytes
+
+STEM = HERE.parent / "reports" / "other-programs-checks"
+DEVICE = "cuda:h100-80g"
+SECONDS = 300  # limit of one run
+CATEGORIES = {"parameter": "parameters", "gradient": "gradients", "optimizer_state": "optimizer states"}
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched in a program.
+
+    Attributes:
+        argument: Appended to the command, with the placeholder ``{batch}``.
+        room: Memory for PyTorch on the simulated device, so that small batches already fill it.
+        high: Upper end of the range, which begins at 1.
+    """
+
+    argument: str
+    room: str
+    high: int
+
+
+SEARCHES = {
+    "makemore transformer": Search("--batch-size {batch}", "256MiB", 400),
+    "makemore mlp": Search("--batch-size {batch}", "80MiB", 1000),
+    "minGPT adder, gpt-nano": Search("--trainer.batch_size={batch}", "128MiB", 1000),
+    "nanoGPT characters, 10.7 M parameters": Search("--batch_size={batch}", "4GiB", 250),
+    "pytorch/examples dcgan, fake data": Search("--batchSize {batch}", "6GiB", 100),
+}
+
+
+@dataclass
+class Checked:
+    """What came of one program."""
+
+    name: str
+    room: str
+    largest: int | None = None
+    failing: int | None = None
+    ends: dict[str, str] = field(default_factory=dict)
+    by_category: dict[str, int] = field(default_factory=dict)
+    by_hand: dict[str, int] = field(default_factory=dict)
+
+
+def check(program: Program, search: Search, given: argparse.Namespace, commits: Mapping[str, str]) -> Checked:
+    """Checks one program."""
+    found = Checked(f"{program.family} {program.name}", search.room)
+    counted = json.loads(BY_HAND.read_text(encoding="utf-8")).get(found.name) or {}
+    found.by_hand = {part: size for part, size in counted.items() if part in CATEGORIES.values()}
+    with tempfile.TemporaryDirectory(prefix="check-") as scratch:
+        source = Path(scratch) / "source"
+        source.mkdir()
+        copy_source(given.sources / program.source.rpartition("/")[2], commits[program.source], program, source)
+        folder = source / program.folder
+        if program.data:
+            getattr(synthetic_data, program.data)(folder)
+        environment = {**environment_of("cuda"), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
+        words = program.words("cuda", given.python)
+
+        def record(name: str, device: str, arguments: list[str], *options: str) -> tuple[int, str, Path]:
+            output = Path(scratch) / name
+            own = ["-q", "--phantom", device, *program.options, *options, "-o", str(output), "--"]
+            command = [sys.executable, "-m", "memdiag", "record", *own, *words, *arguments]
+            limit = SECONDS * (12 if options else 1)
+            status, _, _, said = run(command, folder, environment, limit)
+            return status, said, output
+
+        status, said, output = record("plain", DEVICE, [])
+        if status:
+            raise SystemExit(f"{found.name} ended with exit status {status}: {said[-500:]}")
+        found.by_category = categories(next(output.glob("rank0.pkl")), environment)
+        small = f"{DEVICE},room={search.room}"
+        status, said, output = record("search", small, search.argument.split(), "--find-max", f"batch=1..{search.high}")
+        if status > 1:
+            raise SystemExit(f"{found.name}: the search ended with exit status {status}: {said[-500:]}")
+        answer = json.loads((output / "find-max.json").read_text(encoding="utf-8"))
+        found.largest, found.failing = answer["largest_fitting"], answer["smallest_failing"]
+        for value in (found.largest - 1, found.largest, found.largest + 1) if found.largest else ():
+            arguments = search.argument.replace("{batch}", str(value)).split()
+            status, said, _ = record(f"at-{value}", small, arguments)
+            found.ends[str(value)] = "fits" if not status else "out of memory" if "out of memory" in said else "fails"
+    return found
+
+
+def categories(trace: Path, environment: Mapping[str, str]) -> dict[str, int]:
+    """The bytes of each category at the peak, from ``memdiag analyze --json``."""
+    command = [sys.executable, "-m", "memdiag", "analyze", "--json", str(trace)]
+    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
+    return dict(json.loads(done.stdout)["devices"][0]["by_category"])
+
+
+def line_of(found: Checked) -> str:
+    """One row of the table."""
+    expected = ["fits", "fits", "out of memory"]
+    ends = ", ".join(f"{value} {end}" for value, end in found.ends.items())
+    confirmed = "yes" if list(found.ends.values()) == expected else "no"
+    shown = [
+        f"{format_bytes(found.by_category.get(name, 0))} / {format_bytes(found.by_hand[part])}"
+        if part in found.by_hand
+        else f"{format_bytes(found.by_category.get(name, 0))} / not counted"
+        for name, part in CATEGORIES.items()
+    ]
+    return f"| {found.name} | {found.room} | {found.largest} | {ends} | {confirmed} | {' | '.join(shown)} |"
+
+
+def write(rows: list[Checked]) -> None:
+    """Writes the report and the rows."""
+    head = STEM.with_suffix(".md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
+    table = [
+        f"| program | memory | largest batch | runs beside it | confirmed | {' | '.join(CATEGORIES.values())} |",
+        "|---|--:|--:|---|---|--:|--:|--:|",
+        *map(line_of, rows),
+    ]
+    STEM.with_suffix(".md").write_text(f"{head}<!-- table -->\n\n" + "\n".join(table) + "\n", encoding="utf-8")
+    STEM.with_suffix(".json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Checks the programs that have no row, and writes the report after each."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sources", type=Path, required=True, help="folder with the clones of the repositories")
+    parser.add_argument("--python", required=True)
+    parser.add_argument("--again", action="store_true", help="also programs that have a row")
+    given = parser.parse_args()
+    commits, programs = read_table()
+    file = STEM.with_suffix(".json")
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() and not given.again else []
+    rows = [Checked(**row) for row in kept]
+    for name, search in SEARCHES.items():
+        if name not in {row.name for row in rows}:
+            program = next(one for one in programs if f"{one.family} {one.name}" == name)
+            rows.append(check(program, search, given, commits))
+            print(line_of(rows[-1]), flush=True)
+            write(rows)
+
+
+if __name__ == "__main__":
+    main()
