@@ -105,9 +105,10 @@ def test_vllm_samples_without_flashinfer_if_it_is_not_installed(monkeypatch):
     assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "1"
 
 
-def test_vllm_finds_the_simulated_runtime_before_that_of_the_wheel(tmp_path, monkeypatch):
+@pytest.mark.parametrize("before", [[], ["/site-packages/cv2/../../lib64"]])
+def test_vllm_finds_the_simulated_runtime_before_that_of_the_wheel(tmp_path, monkeypatch, before):
     (tmp_path / "libcudart.so.13").touch()
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}{os.pathsep}/usr/lib")
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join([*before, str(tmp_path), "/usr/lib"]))
     module = ModuleType("cuda_wrapper")
     engines.prefer_simulated(module)
     assert not hasattr(module, "find_loaded_library")

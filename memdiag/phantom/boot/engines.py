@@ -67,15 +67,20 @@ def _write_counts(batch: Any, num_sampled: Any, num_rejected: Any) -> None:
 
 
 def prefer_simulated(module: Any) -> None:
-    """Lets ``module`` (RUNTIME) use the simulated libraries, which are first on the library path."""
+    """Lets ``module`` (RUNTIME) use the simulated libraries, the first of their names on the library path.
+
+    Their folder need not be the first one: OpenCV puts its own before it.
+    """
     original = getattr(module, "find_loaded_library", None)
     if original is None:
         return
 
     def find_loaded_library(name: str) -> Any:
-        folder = os.environ.get("LD_LIBRARY_PATH", "").partition(os.pathsep)[0]
-        simulated = sorted(glob.glob(os.path.join(glob.escape(folder), name + ".so*"))) if folder else []
-        return simulated[0] if simulated else original(name)
+        for folder in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
+            simulated = sorted(glob.glob(os.path.join(glob.escape(folder), name + ".so*")))
+            if simulated:
+                return simulated[0]
+        return original(name)
 
     module.find_loaded_library = find_loaded_library
 
