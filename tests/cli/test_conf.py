@@ -12,19 +12,6 @@ from memdiag.cli.main import main
 from memdiag.settings.environment import ALLOC_VARIABLES
 from memdiag.settings.variables import VARIABLES
 
-HEAVY = (
-    "numpy",
-    "pandas",
-    "numba",
-    "llvmlite",
-    "torch",
-    "pydantic",
-    "rich",
-    "memdiag.trace",
-    "memdiag.sources",
-    "memdiag.analyzers",
-)
-
 
 @pytest.fixture
 def asked(capsys):

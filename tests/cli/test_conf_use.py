@@ -9,19 +9,7 @@ import sys
 import pytest
 
 from memdiag.cli.main import main
-
-HEAVY = (
-    "numpy",
-    "pandas",
-    "numba",
-    "llvmlite",
-    "torch",
-    "pydantic",
-    "rich",
-    "memdiag.trace",
-    "memdiag.sources",
-    "memdiag.analyzers",
-)
+from tests.cli.test_oom_process import HEAVY
 
 
 def test_no_settings_is_a_usage_error(capsys):

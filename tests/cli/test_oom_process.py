@@ -11,14 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_oom import MESSAGE
+
 ROOT = Path(__file__).parents[2]
-
-
-MESSAGE = (
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 47.41 GiB "
-    "of which 270.69 MiB is free. Including non-PyTorch memory, this process has 47.13 GiB memory in use. Of the "
-    "allocated memory 33.30 GiB is allocated by PyTorch, and 13.19 GiB is reserved by PyTorch but unallocated."
-)
 
 
 HEAVY = (
