@@ -17,7 +17,7 @@ class StepEnds:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, weakref.ref[Any]] = {}
+        self._known: dict[int, weakref.ref[Any] | None] = {}  # by id
         self._closer, self._previous = 0, 0  # ids of optimizers
         self._closes_each = True  # whether each step of the closer ends a training step
         self._waited = 0
@@ -26,7 +26,7 @@ class StepEnds:
         """Returns whether this step of an optimizer ends a training step."""
         number = id(optimizer)
         was, self._previous = self._previous, number
-        if (known := self._known.get(number)) is None or known() is not optimizer:
+        if number not in self._known or _is_gone(self._known[number]):
             return self._first_step_of(optimizer)
         if number == self._closer and (self._closes_each or was != number):
             self._waited = 0
@@ -39,8 +39,21 @@ class StepEnds:
 
     def _first_step_of(self, optimizer: Any) -> bool:
         """An earlier optimizer has ended the first iteration of both already, if it still exists."""
-        self._known = {number: known for number, known in self._known.items() if known() is not None}
+        self._known = {number: known for number, known in self._known.items() if not _is_gone(known)}
         self._closes_each = not self._known
-        self._known[id(optimizer)] = weakref.ref(optimizer)
+        self._known[id(optimizer)] = _reference(optimizer)
         self._closer, self._waited = id(optimizer), 0
         return self._closes_each
+
+
+def _reference(optimizer: Any) -> weakref.ref[Any] | None:
+    """Returns a reference that does not keep an optimizer alive; None if its class allows none."""
+    try:
+        return weakref.ref(optimizer)
+    except TypeError:
+        return None
+
+
+def _is_gone(known: weakref.ref[Any] | None) -> bool:
+    """Returns whether an optimizer no longer exists, so that another one may have its id."""
+    return known is not None and known() is None

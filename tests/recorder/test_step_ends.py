@@ -56,3 +56,11 @@ def test_trainings_one_after_the_other_count_each_step():
     made.clear()
     gc.collect()
     assert counted("BBB", ends, made) == [1, 2, 3]
+
+
+def test_an_optimizer_without_weak_references_is_counted():
+    class Small:
+        __slots__ = ()
+
+    made = {"A": Small(), "B": Small()}
+    assert counted(["AB"] * 5, made=made) == [1, 2, 3, 4, 5]

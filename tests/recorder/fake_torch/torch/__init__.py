@@ -24,9 +24,11 @@ def empty(num_bytes, **options):
     return _C.allocate(num_bytes)
 
 
+optimizer = SimpleNamespace(param_groups=[], state={})
+
+
 def step():
     """Calls the hooks that a training step calls."""
-    optimizer = SimpleNamespace(param_groups=[], state={})
     autograd.backward(())
     for hook in optim.optimizer.before.values():
         hook(optimizer, (), {})
