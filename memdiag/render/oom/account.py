@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from memdiag.render.oom.words import card
 from memdiag.render.support.amounts import AmountRow
 from memdiag.results.oom import LedgerEntry, Message
+from memdiag.sizes.cuda import LARGE_SEGMENT, SMALL_SEGMENT
 from memdiag.text import phrase, plain
-from memdiag.units import MIB, format_bytes
+from memdiag.units import format_bytes
 
 LONGEST_PART = 300  # characters of the name of a part
 MOST_OTHERS = 2  # rows for other processes in a short account
@@ -123,8 +124,8 @@ def tried(message: Message) -> str:
         return phrase("oom.tried.jax", size=size)
     if message.framework not in {"pytorch", "torch_npu"} or message.backend not in {"cuda", "hip", "npu", "xpu"}:
         return phrase("oom.tried.request", size=size)
-    if requested == 2 * MIB:
+    if requested == SMALL_SEGMENT:
         return phrase("oom.tried.small", size=size)
-    if requested == 20 * MIB:
+    if requested == LARGE_SEGMENT:
         return phrase("oom.tried.medium", size=size)
     return phrase("oom.tried.tensor", size=size)

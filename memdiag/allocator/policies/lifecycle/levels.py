@@ -77,16 +77,16 @@ def find(
 
 
 @lean_part
-def _breaks_a(state: State, there: int, size: int) -> bool:
-    """Returns whether restriction a forbids a free block of ``there`` bytes."""
+def _is_oversize(state: State, there: int, size: int) -> bool:
+    """Returns whether a free block of ``there`` bytes is too large for a request that may not split it (rule a)."""
     return there >= oversize_from(size, state.max_split_size, LARGE_SEGMENT)
 
 
 @lean_part
 def _any(state: State, nodes: Nodes, lane: int, size: int) -> int:
-    """Takes the smallest sufficient free block of a lane out of its set, under restriction a; returns it or NONE."""
+    """Takes the smallest sufficient free block of a lane out of its set, unless it is oversize; returns it or NONE."""
     block = lower_bound(nodes, lane, size)
-    if block == lane or _breaks_a(state, nodes[block].size, size):
+    if block == lane or _is_oversize(state, nodes[block].size, size):
         return NONE
     remove(nodes, block)
     return block
@@ -98,7 +98,7 @@ def _is_forbidden(
 ) -> bool:
     """Returns whether a restriction forbids a free block at the first level."""
     there = nodes[block].size
-    if _breaks_a(state, there, size):
+    if _is_oversize(state, there, size):
         return True
     if half == SMALL:
         return False

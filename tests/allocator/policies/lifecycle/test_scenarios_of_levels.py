@@ -259,12 +259,12 @@ def test_in_forward_a_short_request_takes_nothing_long_lived_even_at_last() -> N
     assert last(program) == {**last(program), "level": "oom", "is_long": False}
 
 
-def test_restriction_b_is_dropped_at_the_third_level() -> None:
+def test_a_very_large_block_may_be_split_at_the_third_level() -> None:
     huge = -(-VERY_LARGE // (2 * MIB)) * 2 * MIB
     assert last(full(Program().alloc(0, huge).free(0)).alloc(1, 3 * MIB))["level"] == "P3"
 
 
-def test_restriction_a_stays_at_the_third_level() -> None:
+def test_a_block_that_is_never_split_stays_forbidden_at_the_third_level() -> None:
     program = full(Program().alloc(0, 60 * MIB).alloc(1, 3 * MIB).free(0)).alloc(2, 30 * MIB)
     found = last(program, Settings(max_split=40 * MIB))
     assert found == {**found, "level": "oom"}
