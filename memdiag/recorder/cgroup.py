@@ -12,9 +12,10 @@ _NO_LIMIT = 1 << 60  # cgroups without a limit name a larger number
 
 
 class Cgroup(NamedTuple):
-    """A cgroup with a limit: its folder, and the names of its files."""
+    """A cgroup with a limit: its folder, that of the process's own cgroup, and the names of its files."""
 
     folder: str
+    own: str
     use: str
     limit: str
     kills: str
@@ -33,7 +34,7 @@ def find() -> Cgroup | None:
             root, *files = _V1 if controllers else _V2
             parts = [part for part in path.split("/") if part not in {"", ".."}]
             for depth in range(len(parts) + 1):
-                place = Cgroup(os.path.join(root, *parts[:depth]), *files)
+                place = Cgroup(os.path.join(root, *parts[:depth]), os.path.join(root, *parts), *files)
                 limit = limit_of(place)
                 if limit is not None:
                     found.append((limit, place))
@@ -56,8 +57,11 @@ def use_of(cgroup: Cgroup) -> dict[str, int]:
 
 
 def kills_in(cgroup: Cgroup) -> int:
-    """Returns how many processes of the cgroup the kernel has killed for want of memory, as far as it counts them."""
-    return _fields(os.path.join(cgroup.folder, cgroup.kills)).get("oom_kill", 0)
+    """Returns how many processes of the cgroup the kernel has killed for want of memory, as far as it counts them.
+
+    Version 1 counts a process in its own cgroup only, version 2 also in the parents.
+    """
+    return max(_fields(os.path.join(folder, cgroup.kills)).get("oom_kill", 0) for folder in (cgroup.folder, cgroup.own))
 
 
 def _fields(path: str) -> dict[str, int]:

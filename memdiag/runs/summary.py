@@ -88,7 +88,7 @@ def with_memory(summary: RunSummary, ended: ProgramEnd, listener: Listener = SIL
     """
     if summary.chosen is None or summary.was_sent_away:
         return summary
-    cards = cards_of(_ranks(summary.recorded), listener)
+    cards = cards_of(_ranks(summary.recorded), listener.read_trace)
     return replace(summary, memory=_memory(replace(summary, cards=cards), summary.chosen, ended, listener), cards=cards)
 
 

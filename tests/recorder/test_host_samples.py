@@ -109,6 +109,18 @@ def test_kills_at_the_limit_are_counted(monkeypatch, line, folder, file):
     assert (cgroup.limit_of(found), cgroup.kills_in(found)) == (4000, 3)
 
 
+def test_a_kill_below_the_cgroup_with_the_limit_is_counted(monkeypatch):
+    root = "/sys/fs/cgroup/memory"
+    files = {
+        "/proc/self/cgroup": "4:memory:/job/step\n",
+        f"{root}/job/memory.limit_in_bytes": "4000\n",
+        f"{root}/job/memory.oom_control": "oom_kill 0\n",
+        f"{root}/job/step/memory.oom_control": "oom_kill 2\n",
+    }
+    monkeypatch.setattr(cgroup, "text_of", files.get)
+    assert cgroup.kills_in(cgroup.find()) == 2
+
+
 def test_a_kill_at_the_limit_is_said():
     assert host_limit(ProgramEnd(-9, 1.0)) == []
     (line,) = host_limit(ProgramEnd(-9, 1.0, host_kills=1, host_limit_bytes=4 * MIB))

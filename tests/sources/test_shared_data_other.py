@@ -149,16 +149,6 @@ PROFILE_REFUSED = {
 }
 
 
-@pytest.fixture
-def other(shared):
-    return shared / "data" / "other"
-
-
-@pytest.fixture
-def profile(shared):
-    return shared / "data" / "npu-samples" / "prof"
-
-
 def check_opened(file, expected):
     trace = load(file)
     assert (trace.format, trace.num_events, trace.num_tensors) == expected

@@ -22,16 +22,6 @@ INSIGHT = "Ascend__msinsight__"
 RANKS = ("level0__rank0", "level0__rank1", "level1__rank0", "level2__rank0")
 
 
-@pytest.fixture
-def other(shared):
-    return shared / "data" / "other"
-
-
-@pytest.fixture
-def profile(shared):
-    return shared / "data" / "npu-samples" / "prof"
-
-
 # The load of each benchmark, from its authors' papers and a sweep over the file.
 LOADS = {
     **dict.fromkeys(

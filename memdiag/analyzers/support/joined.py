@@ -141,8 +141,9 @@ class _Joiner:
         special = _without_repeats(sorted(special, key=lambda finding: not _is_root(finding)))
         kept = _without_batch(kept, failure)
         kept = without_refuted(kept, found.what_if if found else ())
-        kept = with_neighbours_named(kept, AllocatorSettings.of(self.trace).situation(facts_of(failure, message)))
-        kept, in_effect = _without_those_in_effect(kept, AllocatorSettings.of(self.trace))
+        settings = AllocatorSettings.of(self.trace)
+        kept = with_neighbours_named(kept, settings.situation(facts_of(failure, message)))
+        kept, in_effect = _without_those_in_effect(kept, settings)
         if in_effect:
             judgement = replace(judgement, reasons=(*judgement.reasons, in_effect))
         if failure.exact:  # it is recorded
