@@ -196,7 +196,7 @@ def test_a_real_program_with_growing_workers_and_a_copied_checkpoint(tmp_path):
     growth = evidence(findings["MD152"])
     # 25 MiB in a second in each of two workers on a free machine, less on a busy one: so the samples are the reference
     samples = trace.host_samples
-    rows = (samples.num_children == 2).nonzero()[0]
+    rows = ((samples.num_children == 2) & (samples.children_rss > 0)).nonzero()[0]  # 0: they have just ended
     first, last = rows[len(rows) // 4], rows[-1]
     seconds = int(samples.time_us[last] - samples.time_us[first]) / 1e6
     hourly = int(samples.children_rss[last] - samples.children_rss[first]) / seconds * 3600
