@@ -5,7 +5,7 @@ Shares are fractions of the device, or of the reserved memory if a trace does no
 
 from __future__ import annotations
 
-from memdiag.units import GIB, MIB, TIB
+from memdiag.units import GIB, KIB, MIB, TIB
 
 # Memory of one process outside its allocator that needs no other explanation: context, kernels, libraries and, on
 # Ascend, HCCL (2 x 200 MB per communicator) and operator workspaces.
@@ -41,3 +41,20 @@ SOON_PASSES = 2  # forward passes whose graphs are retained: growth fills in thi
 SOON_STEPS = 20  # steps of a leak, likewise
 XPU_LARGEST = 4 * GIB  # many Level Zero drivers refuse a block of this size
 MPS_HEAP = GIB
+
+# For messages with few numbers. Most contain the size of the request and little else, and their dialect decides.
+ABSURD = 4 * TIB  # larger than the memory of any machine that prints these messages
+TINY = 4 * KIB  # no accelerator is too full for less: something else refused
+HOST_ALIGNED = 256  # device pools allocate multiples of this; a CPU allocator refused a smaller size
+LARGE = 256 * MIB  # the request itself may be the problem; a smaller one points to other memory
+SMALL = 16 * MIB  # ONNX Runtime: with such a request, memory was already used up
+SMALL_BUFFER = 64 * MIB  # llama.cpp: with such a buffer, memory was already used up
+HUGE_BUFFER = 24 * GIB  # llama.cpp: larger than the memory of most cards
+SMALL_POOL = GIB  # CuPy, JAX, TensorFlow: a full device of a program that holds less belongs to other processes
+LITTLE_OWN = 2 * GIB  # Paddle: likewise, if the program holds less than this,
+LITTLE_LEFT = 4 * GIB  # holds less than this together with the free memory,
+MODEST = 8 * GIB  # and requests less than this
+NEAR_LIMIT = 0.98  # fraction of CUDA.jl's limit: the pool rounds up its blocks
+WHOLE_POOL = 0.85  # fraction of the device: with a MindSpore pool this large, only the runtime's own memory is left
+SURELY_OTHERS = 0.25  # share in use before vLLM starts: other processes hold it
+SURELY_ALONE = 0.1  # share in use before vLLM starts: with less than this, the requested fraction is too high

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.diagnosis import thresholds
+from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Cause, Judgement
 from memdiag.text import phrase
-from memdiag.units import GIB
 
 FORMATS = ("cupy",)
 NAMES = {"cupy": "CuPy", "rapids": "RAPIDS", "xgboost": "XGBoost"}
@@ -149,7 +149,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 def _judge(fields: Fields, old: bool) -> tuple[Judgement, tuple[LazyFix, ...]]:
     requested, held, limit = (number(fields, f"{name}_bytes") for name in ("requested", "allocated", "limit"))
-    if not requested or requested >= ABSURD:
+    if not requested or requested >= thresholds.ABSURD:
         return Judgement("unknown", "high", (), (phrase("oom_shared.why.shape", size=shown(requested)),)), ()
     size = shown(requested)
     if limit is not None and limit > 0 and (held or 0) + requested > limit:
@@ -162,7 +162,7 @@ def _judge(fields: Fields, old: bool) -> tuple[Judgement, tuple[LazyFix, ...]]:
         reasons = [phrase("oom_cupy.why.request.held", held=shown(held), size=size)]
     if old and held is not None:
         reasons.append(phrase("oom_cupy.why.total"))
-    if held is not None and held < GIB and requested < GIB:
+    if held is not None and held < thresholds.SMALL_POOL and requested < thresholds.SMALL_POOL:
         reasons.append(phrase("oom_cupy.why.little"))
         return Judgement("other_process", "medium", ("capacity", "unknown"), tuple(reasons)), (_WHO, _FREE)
     return Judgement("capacity", "medium", ("unknown", "other_process", "fragmentation"), tuple(reasons)), (

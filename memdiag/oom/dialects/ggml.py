@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from memdiag.diagnosis import thresholds
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Fields, Found
@@ -19,7 +20,7 @@ from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import phrase
-from memdiag.units import MIB, TIB
+from memdiag.units import MIB
 
 FORMATS = ("ggml",)
 NAMES = {"llama.cpp": "llama.cpp", "whisper.cpp": "whisper.cpp"}
@@ -239,7 +240,7 @@ def _backend(group: list[tuple[re.Match[str], str]], kinds: set[str], names: set
 def _judge(fields: Fields, kinds: set[str], names: set[str], backend: str) -> tuple[Judgement, tuple[LazyFix, ...]]:
     requested = number(fields, "requested_bytes")
     size = shown(requested)
-    if requested is not None and (requested == 0 or requested >= 64 * TIB):
+    if requested is not None and (requested == 0 or requested >= thresholds.GARBAGE):
         return Judgement("unknown", "high", (), (phrase("oom_shared.why.shape", size=size),)), (_QUANTS,)
     if backend == "cpu":
         why = phrase("oom_shared.why.host.size", size=size) if requested else phrase("oom_shared.why.host")
@@ -265,10 +266,10 @@ def _judge(fields: Fields, kinds: set[str], names: set[str], backend: str) -> tu
         why = phrase("oom_ggml.why.next")
         return Judgement("capacity", "low", others, (why,)), order
     level: Confidence = "medium"
-    if requested < 64 * MIB:
+    if requested < thresholds.SMALL_BUFFER:
         why = phrase("oom_ggml.why.full", size=size)
         return Judgement("capacity", "low", ("other_process", "unknown"), (why,)), order
-    if requested >= 24 << 30:
+    if requested >= thresholds.HUGE_BUFFER:
         level = "high"
     why = phrase("oom_ggml.why.buffer", size=size)
     return Judgement("capacity", level, ("other_process", "unknown"), (why,)), (*order, _SPLIT)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from memdiag.diagnosis import thresholds
 from memdiag.oom.dialects.host_memory import FEWER_WORKERS, LOAD_MAPPED, ONE_TENSOR, PAGE_FILE, SHM, WATCH
-from memdiag.oom.dialects.parts import ABSURD, gather, number, shown, whole_lines
+from memdiag.oom.dialects.parts import gather, number, shown, whole_lines
 from memdiag.oom.mentions import is_talk
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -224,7 +225,7 @@ def _found(
         else phrase(f"oom_host_alloc.why.{reason}")
     ]
     alternatives: tuple[Cause, ...] = ()
-    if requested is not None and requested >= ABSURD:
+    if requested is not None and requested >= thresholds.ABSURD:
         verdict, alternatives = "unknown", ("host",)
         reasons = [phrase("oom_shared.why.shape", size=shown(requested))]
     if fixes is None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from memdiag.diagnosis import thresholds
 from memdiag.oom.dialects.host_memory import WATCH
-from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
@@ -155,7 +156,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 
 def _judge(fields: Fields, framework: str, limit: str) -> Judgement:
     requested, used, most = (number(fields, f"{name}_bytes") for name in ("requested", "allocated", "limit"))
-    if requested is not None and requested >= ABSURD:
+    if requested is not None and requested >= thresholds.ABSURD:
         why = phrase("oom_shared.why.shape", size=shown(requested))
         return Judgement("unknown", "high", ("host",), (why,))
     others: tuple[Cause, ...] = ("limit",) if limit else ()

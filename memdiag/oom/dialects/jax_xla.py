@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from memdiag.diagnosis import thresholds
 from memdiag.oom.dialects import bfc
 from memdiag.oom.dialects.host_memory import WATCH
-from memdiag.oom.dialects.parts import TINY, number, shown
-from memdiag.oom.dialects.tensorflow import LARGE, common_cause, sized
+from memdiag.oom.dialects.parts import number, shown
+from memdiag.oom.dialects.tensorflow import common_cause, sized
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
@@ -64,9 +65,9 @@ def find(text: Squeezed) -> Iterator[Found]:
         if fixes is _LESS_NEED and _FOLDING.search(text.text, max(failure.start - 3000, 0), end + 1500):
             fixes = (_UNIFIED, *fixes)
         requested = number(failure.fields, "requested_bytes")
-        # Such small sizes are refused only by a CPU allocator (alignment): device pools allocate multiples of 256
-        # bytes.
-        device = "cpu" if requested is not None and 0 < requested < 256 else bfc.backend(text, failure)
+        # Such small sizes are refused only by a CPU allocator (alignment).
+        is_unaligned = requested is not None and 0 < requested < thresholds.HOST_ALIGNED
+        device = "cpu" if is_unaligned else bfc.backend(text, failure)
         yield Found(failure.start, end, "jax_xla", "jax", device, failure.fields, judgement, fixes, failure.mild)
 
 
@@ -77,7 +78,7 @@ def _judge(failure: bfc.BfcFailure, scratch: bool) -> tuple[Judgement, tuple[Laz
     if failure.mild:
         why = phrase("oom_jax.why.mild")
         return Judgement("unknown", "low", ("capacity",), (why,)), (_LESS,)
-    if requested is not None and 0 < requested < TINY and (program or 0) < LARGE:
+    if requested is not None and 0 < requested < thresholds.TINY and (program or 0) < thresholds.LARGE:
         why = phrase("oom_jax.why.broken", bytes=requested)
         return Judgement("unknown", "high", (), (why,)), (_SHAPES,)
     common = common_cause(failure)
@@ -94,7 +95,7 @@ def _judge(failure: bfc.BfcFailure, scratch: bool) -> tuple[Judgement, tuple[Laz
             _WHO,
             _NO_POOL,
         )
-    if program is not None and program < GIB and requested < LARGE:
+    if program is not None and program < thresholds.SMALL_POOL and requested < thresholds.LARGE:
         why = phrase("oom_jax.why.small-program", size=shown(requested), program=shown(program))
         return Judgement("unknown", "medium", ("other_process", "limit"), (why,)), (_WHO, _NO_POOL)
     if program is not None and program >= GIB:

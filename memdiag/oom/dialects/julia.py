@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from memdiag.diagnosis import thresholds
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Cause, Judgement
 from memdiag.text import Texts, phrase_of
-from memdiag.units import GIB
 
 FORMATS = ("julia",)
 ANCHORS = ("outofgpumemorytrying",)
@@ -94,7 +94,6 @@ _SMALLER = LazyFix(
 )
 _WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi")
 _LIMIT = LazyFix("oom_cupy.limit", "env", "export JULIA_CUDA_HARD_MEMORY_LIMIT=95%", when="limit.when", texts=TEXTS)
-_NEARLY = 0.98  # fraction of a limit: the pool rounds up its blocks
 
 
 def find(text: Squeezed) -> Iterator[Found]:
@@ -125,7 +124,7 @@ def _judge(fields: Fields) -> tuple[Judgement, tuple[LazyFix, ...]]:
             "unknown", "low", ("capacity", "other_process"), (phrase_of(TEXTS, "why.request", size=shown(requested)),)
         ), (_RECLAIM,)
     sums = phrase_of(TEXTS, "why.free", free=shown(free), total=shown(total), size=shown(requested))
-    if limit is not None and (reserved or 0) + requested > _NEARLY * limit:
+    if limit is not None and (reserved or 0) + requested > thresholds.NEAR_LIMIT * limit:
         over = (reserved or 0) + requested > limit
         amounts = {"held": shown(reserved), "size": shown(requested), "limit": shown(limit)}
         why = phrase_of(TEXTS, "why.over", **amounts) if over else phrase_of(TEXTS, "why.near", **amounts)
@@ -136,7 +135,8 @@ def _judge(fields: Fields) -> tuple[Judgement, tuple[LazyFix, ...]]:
             _SMALLER,
         )
     outside = total - free - reserved if reserved is not None else 0
-    if reserved is not None and outside - GIB >= requested - free and outside > max(GIB, total // 10):
+    is_foreign = outside > max(thresholds.ALLOWANCE, total * thresholds.PLENTY)
+    if reserved is not None and is_foreign and outside - thresholds.ALLOWANCE >= requested - free:
         why = phrase_of(TEXTS, "why.outside", size=shown(outside))
         return Judgement("other_process", "medium", ("capacity",), (sums, why)), (_WHO, _RECLAIM, _SMALLER)
     if free >= requested:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from memdiag.diagnosis import thresholds
 from memdiag.oom.dialects.parts import gather, number, shown, stretches
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -104,7 +105,6 @@ _PROCESS = pattern(r"\b [A-Z_]{2,20} \( {pid:int} ,[0-9a-f]{6,16}[,.]")
 _REACH = 600
 _GPU = re.compile(r"device/gpu|GPUMemory|cuda", re.IGNORECASE)
 _ASCEND = re.compile(r"ascend|hbm|\bnpu|davinci", re.IGNORECASE)
-_NEARLY = 0.85  # fraction of the device: with a pool this large, only the runtime's own memory is left
 _RUNTIME = 2  # GiB of a device that MindSpore leaves to the runtime by default
 
 
@@ -133,7 +133,7 @@ def _pool(start: int, end: int, fields: Fields, peaks: Fields) -> Found:
     size = shown(requested)
     if limit is None or total is None:
         judgement = Judgement("capacity", "low", ("limit",), (phrase("oom_mindspore.why.cut", size=size),))
-    elif limit < _NEARLY * total and (requested is None or requested < total):
+    elif limit < thresholds.WHOLE_POOL * total and (requested is None or requested < total):
         judgement = Judgement(
             "limit",
             "high",
@@ -175,7 +175,7 @@ def _malloc(start: int, end: int, fields: Fields) -> Found:
     if free is not None and total:
         held = shown(max(total - free, 0))
         outside = phrase("oom_mindspore.why.start", free=shown(free), total=shown(total), held=held)
-        sure = free < total / 2
+        sure = free < total * thresholds.HALF
         judgement = Judgement(
             "other_process", "high" if sure else "medium", () if sure else ("limit", "capacity"), (outside,)
         )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.diagnosis import thresholds
+from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
@@ -64,7 +65,7 @@ def find(text: Squeezed) -> Iterator[Found]:
     for match in _UNABLE.finditer(text.text):
         fields = take(match)
         requested = number(fields, "requested_bytes") or 0
-        if requested == 0 or requested >= ABSURD:
+        if requested == 0 or requested >= thresholds.ABSURD:
             judgement = Judgement("unknown", "high", (), (phrase("oom_shared.why.shape", size=shown(requested)),))
             fixes: tuple[LazyFix, ...] = ()
         else:

@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from memdiag.diagnosis import thresholds
 from memdiag.oom.dialects.host_memory import WATCH
-from memdiag.oom.dialects.parts import ABSURD, number, shown
+from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import phrase
-from memdiag.units import MIB
 
 FORMATS = ("onnxruntime",)
 NAMES = {"onnxruntime": "ONNX Runtime"}
@@ -71,7 +71,6 @@ _GPU = re.compile(
 )
 _HIP = re.compile(r"rocm|hip|migraphx", re.IGNORECASE)
 _TRITON = re.compile(r"onnxruntimeerror\d:|tritonserver|backendmodelinstance", re.IGNORECASE)
-SMALL = 16 * MIB
 _NO_DEVICE = 32767  # printed if the device could not be queried
 
 _OPTIONS = '[("CUDAExecutionProvider", {%s}), "CPUExecutionProvider"]'
@@ -154,7 +153,7 @@ def _buffer(text: Squeezed, match: re.Match[str]) -> Found:
     others: tuple[Cause, ...]
     level: Confidence = "low"
     fixes: tuple[LazyFix, ...] = (_BATCH, _EXTEND, _CONV, _SHRINK)
-    if requested is None or requested == 0 or requested >= ABSURD:
+    if requested is None or requested == 0 or requested >= thresholds.ABSURD:
         verdict, others, level, why = (
             "unknown",
             (),
@@ -165,7 +164,7 @@ def _buffer(text: Squeezed, match: re.Match[str]) -> Found:
     elif backend == "cpu":
         verdict, others, level, why = "host", ("capacity", "unknown"), "medium", phrase("oom_onnx.why.cpu", size=size)
         fixes = (_THREADS, _NO_ARENA, _BATCH, WATCH)
-    elif requested < SMALL:
+    elif requested < thresholds.SMALL:
         verdict, others, why = (
             "unknown",
             ("limit", "capacity", "host"),

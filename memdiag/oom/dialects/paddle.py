@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from memdiag.diagnosis import thresholds
 from memdiag.oom.dialects.host_memory import FEWER_WORKERS, WATCH
-from memdiag.oom.dialects.parts import ABSURD, gather, number, shown, stretches
+from memdiag.oom.dialects.parts import gather, number, shown, stretches
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Cause, Confidence, Judgement
 from memdiag.text import phrase
-from memdiag.units import GIB
 
 FORMATS = ("paddle",)
 NAMES = {"paddle": "PaddlePaddle"}
@@ -133,7 +133,7 @@ def find(text: Squeezed) -> Iterator[Found]:
 def _fraction(match: re.Match[str]) -> Found:
     fields = take(match)
     requested, free = number(fields, "requested_bytes"), number(fields, "free_bytes")
-    if requested is not None and requested >= ABSURD:
+    if requested is not None and requested >= thresholds.ABSURD:
         judgement = Judgement("unknown", "high", (), (phrase("oom_shared.why.shape", size=shown(requested)),))
         return Found(match.start(), match.end(), "paddle", "paddle", "cuda", fields, judgement, ())
     asked = phrase("oom_paddle.why.fraction", size=shown(requested))
@@ -168,14 +168,15 @@ def _judge(fields: Fields) -> Judgement:
     level: Confidence = "low"
     if requested is None:
         return Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_shared.why.no-size"),))
-    if requested == 0 or requested >= ABSURD:
+    if requested == 0 or requested >= thresholds.ABSURD:
         return Judgement("unknown", "high", (), (phrase("oom_shared.why.shape", size=shown(requested)),))
     reasons = [phrase("oom_paddle.why.request", size=shown(requested), free=shown(free))]
     if allocated is not None:
         reasons = [
             phrase("oom_paddle.why.allocated", allocated=shown(allocated), free=shown(free), size=shown(requested))
         ]
-        if free is not None and allocated < 2 * GIB and free + allocated < 4 * GIB and requested < 8 * GIB:
+        is_little = allocated < thresholds.LITTLE_OWN and requested < thresholds.MODEST
+        if free is not None and is_little and free + allocated < thresholds.LITTLE_LEFT:
             verdict, others = "other_process", ("capacity", "limit")
             reasons.append(phrase("oom_paddle.why.others", size=shown(free + allocated)))
         elif free is not None and free >= requested:

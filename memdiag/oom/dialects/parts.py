@@ -13,10 +13,7 @@ from itertools import pairwise
 
 from memdiag.oom.model import Fields
 from memdiag.oom.squeezed import Squeezed, squeeze, take
-from memdiag.units import TIB, format_bytes
-
-TINY = 1 << 12  # no accelerator is too full for less: something else refused
-ABSURD = 4 * TIB  # larger than the memory of any machine that prints these messages
+from memdiag.units import format_bytes
 
 
 def stretches(text: Squeezed, head: re.Pattern[str], reach: int = 3000) -> Iterator[tuple[re.Match[str], int]]:

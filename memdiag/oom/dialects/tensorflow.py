@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from memdiag.diagnosis import thresholds
 from memdiag.oom.dialects import bfc
 from memdiag.oom.dialects.host_memory import WATCH
-from memdiag.oom.dialects.parts import ABSURD, number, shown, shrinking
+from memdiag.oom.dialects.parts import number, shown, shrinking
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed
 from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Cause, Judgement
 from memdiag.text import phrase
-from memdiag.units import MIB
 
 FORMATS = ("tensorflow",)
 ANCHORS = bfc.ANCHORS
@@ -39,7 +39,6 @@ EXAMPLES = (
     ),
 )
 
-LARGE = 256 * MIB
 
 _WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi  # AMD: rocm-smi --showpids")
 _GROWTH = LazyFix("oom_libraries.tf-growth", "env", "export TF_FORCE_GPU_ALLOW_GROWTH=true")
@@ -128,7 +127,7 @@ def common_cause(failure: bfc.BfcFailure) -> Judgement | None:
     requested = number(failure.fields, "requested_bytes")
     if requested == 0:
         return Judgement("unknown", "high", (), (phrase("oom_tensorflow.why.zero"),))
-    if requested is not None and requested >= ABSURD:
+    if requested is not None and requested >= thresholds.ABSURD:
         why = phrase("oom_shared.why.shape", size=shown(requested))
         return Judgement("unknown", "high", (), (why,))
     if "context" in failure.kinds:
@@ -157,7 +156,7 @@ def sized(failure: bfc.BfcFailure, requested: int) -> Judgement:
                 ("capacity",),
                 (phrase("oom_tensorflow.why.pieces", **amounts, size=shown(requested)),),
             )
-        if limit < 1024 * MIB:
+        if limit < thresholds.SMALL_POOL:
             return Judgement(
                 "other_process", "medium", ("limit", "capacity"), (phrase("oom_tensorflow.why.small-pool", **amounts),)
             )
@@ -167,7 +166,7 @@ def sized(failure: bfc.BfcFailure, requested: int) -> Judgement:
             ("fragmentation",),
             (phrase("oom_tensorflow.why.pool", **amounts, size=shown(requested)),),
         )
-    if requested >= LARGE:
+    if requested >= thresholds.LARGE:
         return Judgement(
             "capacity",
             "medium",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from memdiag.diagnosis import thresholds
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, size_of, take
@@ -43,7 +44,6 @@ _PROFILING = pattern(
     r"current(?:ly)?"
     r" (?:free|used) memory (?P<after>\d[\d.]{0,20}(?:[KMGT]i?B)?)"
 )
-_OTHERS = 0.15  # more memory than a desktop or a forgotten context uses
 
 _WHO = LazyFix("oom_vllm.end", "flag", "nvidia-smi --query-compute-apps=pid,used_memory --format=csv")
 
@@ -80,7 +80,7 @@ def _judge(found_free: int, total: int, wanted: int | None) -> tuple[Judgement, 
                 short=shown(max(wanted - found_free, 0)),
             )
         )
-    verdict: Cause = "other_process" if share > _OTHERS else "limit"
+    verdict: Cause = "other_process" if share > thresholds.FEW_OUTSIDE else "limit"
     others: tuple[Cause, ...] = ("limit",) if verdict == "other_process" else ("other_process",)
     fits = int(found_free / total * 100) if total else 0
     if fits and found_free / total * 100 - fits < 0.2:
@@ -90,4 +90,5 @@ def _judge(found_free: int, total: int, wanted: int | None) -> tuple[Judgement, 
         fixes: tuple[LazyFix, ...] = (_WHO, less) if fits > 0 else (_WHO,)
     else:
         fixes = (less, _WHO)
-    return Judgement(verdict, "high" if share > 0.25 or share < 0.1 else "medium", others, tuple(reasons)), fixes
+    is_sure = share > thresholds.SURELY_OTHERS or share < thresholds.SURELY_ALONE
+    return Judgement(verdict, "high" if is_sure else "medium", others, tuple(reasons)), fixes
