@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import synthetic_data
-from programs_of_others import BY_HAND, HERE, Program, copy_source, environment_of, read_table, run
+from programs_of_others import BY_HAND, HERE, Program, copy_source, environment_of, prepare, read_table, run
 
 from memdiag.units import format_bytes
 
@@ -54,7 +54,14 @@ SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "256MiB", 400),
     "makemore mlp": Search("--batch-size {batch}", "80MiB", 1000),
     "minGPT adder, gpt-nano": Search("--trainer.batch_size={batch}", "128MiB", 1000),
+    "pytorch/examples mnist": Search("--test-batch-size 16 --batch-size {batch}", "256MiB", 500),
+    "pytorch/examples word_language_model, LSTM": Search("--batch_size {batch}", "160MiB", 400),
+    "PyTorch-GAN dcgan": Search("--batch_size {batch}", "512MiB", 400),
+    "cleanrl dqn": Search("--batch-size {batch}", "96MiB", 60_000),
     "nanoGPT characters, 10.7 M parameters": Search("--batch_size={batch}", "4GiB", 250),
+    "pytorch/examples imagenet, resnet18 on 96 images": Search("-b {batch}", "1GiB", 90),
+    "timm train.py, vit_small, AMP, EMA": Search("-b {batch}", "2GiB", 90),
+    "diffusers DreamBooth with LoRA, small random weights": Search("--train_batch_size {batch}", "256MiB", 100),
     "pytorch/examples dcgan, fake data": Search("--batchSize {batch}", "6GiB", 100),
 }
 
@@ -85,6 +92,7 @@ def check(program: Program, search: Search, given: argparse.Namespace, commits: 
         if program.data:
             getattr(synthetic_data, program.data)(folder)
         environment = {**environment_of("cuda"), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
+        prepare(program, folder, environment, given.python)
         words = program.words("cuda", given.python)
 
         def record(name: str, device: str, arguments: list[str], *options: str) -> tuple[int, str, Path]:
@@ -97,12 +105,12 @@ def check(program: Program, search: Search, given: argparse.Namespace, commits: 
 
         status, said, output = record("plain", DEVICE, [])
         if status:
-            raise SystemExit(f"{found.name} ended with exit status {status}: {said[-500:]}")
+            raise RuntimeError(f"{found.name} ended with exit status {status}: {said[-500:]}")
         found.by_category = categories(next(output.glob("rank0.pkl")), environment)
         small = f"{DEVICE},room={search.room}"
         status, said, output = record("search", small, search.argument.split(), "--find-max", f"batch=1..{search.high}")
         if status > 1:
-            raise SystemExit(f"{found.name}: the search ended with exit status {status}: {said[-500:]}")
+            raise RuntimeError(f"{found.name}: the search ended with exit status {status}: {said[-500:]}")
         answer = json.loads((output / "find-max.json").read_text(encoding="utf-8"))
         found.largest, found.failing = answer["largest_fitting"], answer["smallest_failing"]
         for value in (found.largest - 1, found.largest, found.largest + 1) if found.largest else ():
@@ -159,7 +167,11 @@ def main() -> None:
     for name, search in SEARCHES.items():
         if name not in {row.name for row in rows}:
             program = next(one for one in programs if f"{one.family} {one.name}" == name)
-            rows.append(check(program, search, given, commits))
+            try:
+                rows.append(check(program, search, given, commits))
+            except RuntimeError as error:
+                print(error, file=sys.stderr)
+                continue
             print(line_of(rows[-1]), flush=True)
             write(rows)
 

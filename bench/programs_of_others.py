@@ -177,6 +177,14 @@ def copy_source(clone: Path, commit: str, program: Program, folder: Path) -> Non
     subprocess.run([tar, "-x", "-C", str(folder)], input=packed.stdout, check=True)
 
 
+def prepare(program: Program, folder: Path, environment: Mapping[str, str], python: str) -> None:
+    """Makes the model and the data of a program, unrecorded and on the CPU."""
+    if program.prepare:
+        hidden = {**environment, "CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        made = [python, str(HERE / "programs" / program.prepare)]
+        subprocess.run(made, cwd=folder, env=hidden, capture_output=True, check=True)
+
+
 def run(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], seconds: int
 ) -> tuple[int, float, float, str]:
@@ -239,10 +247,7 @@ def measure(program: Program, given: argparse.Namespace, commits: Mapping[str, s
             if program.data:
                 getattr(synthetic_data, program.data)(folder)
             environment = {**environment_of(kind), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
-            if program.prepare:
-                made = [given.python, str(HERE / "programs" / program.prepare)]
-                hidden = {**environment, "CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-                subprocess.run(made, cwd=folder, env=hidden, capture_output=True, check=True)
+            prepare(program, folder, environment, given.python)
             words = [word.replace("{here}", str(folder)) for word in program.words(kind, given.python)]
             command = [sys.executable, "-m", "memdiag", "record", "-q", *phantom, "-o", str(recorded), "--", *words]
             status, *took, said = run(command, folder, environment, given.seconds)
