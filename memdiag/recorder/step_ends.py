@@ -5,22 +5,23 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-PATIENCE = 8  # optimizer steps in a row that end no step; a critic usually takes 2 to 5 per step of the actor
+PATIENCE = 8  # steps of one optimizer that end no training step; a critic usually takes 2 to 5 per step of the actor
 
 
 class StepEnds:
     """Finds the end of each iteration from the order in which optimizers step.
 
     With one optimizer, each of its steps ends a training step. With several, the optimizer that took its first step
-    last ends it, and if this one steps several times in a row, only the first time. An optimizer that steps on its own
-    for longer ends a training step each time again.
+    last ends it, and if this one steps several times in a row, only the first time. An optimizer that takes more than
+    ``PATIENCE`` steps meanwhile ends a training step each time again. The order alone does not tell a critic with many
+    steps per iteration from an optimizer that steps once in many iterations.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, weakref.ref[Any] | None] = {}  # by id
         self._closer, self._previous = 0, 0  # ids of optimizers
         self._closes_each = True  # whether each step of the closer ends a training step
-        self._waited = 0
+        self._waiting: dict[int, int] = {}  # by id: steps since the last end of a training step
 
     def ends(self, optimizer: Any) -> bool:
         """Returns whether this step of an optimizer ends a training step."""
@@ -29,12 +30,13 @@ class StepEnds:
         if number not in self._known or _is_gone(self._known[number]):
             return self._first_step_of(optimizer)
         if number == self._closer and (self._closes_each or was != number):
-            self._waited = 0
+            self._waiting.clear()
             return True
-        self._waited += 1
-        if self._waited <= PATIENCE:
+        self._waiting[number] = self._waiting.get(number, 0) + 1
+        if self._waiting[number] <= PATIENCE:
             return False
-        self._closer, self._closes_each, self._waited = number, True, 0
+        self._closer, self._closes_each = number, True
+        self._waiting.clear()
         return True
 
     def _first_step_of(self, optimizer: Any) -> bool:
@@ -42,7 +44,8 @@ class StepEnds:
         self._known = {number: known for number, known in self._known.items() if not _is_gone(known)}
         self._closes_each = not self._known
         self._known[id(optimizer)] = _reference(optimizer)
-        self._closer, self._waited = id(optimizer), 0
+        self._closer = id(optimizer)
+        self._waiting.clear()
         return self._closes_each
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from memdiag.recorder.step_ends import PATIENCE, StepEnds
+from memdiag.recorder.watching.steps import Steps
 
 
 class Optimizer:
@@ -24,12 +27,15 @@ def counted(sequence, ends=None, made=None):
     return after
 
 
-@pytest.mark.parametrize("word", ["A", "AB", "ABC", "ABCD"])
+@pytest.mark.parametrize("word", ["A", "AB", "ABC", "ABCD", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"])
 def test_an_iteration_is_one_step_with_one_and_with_several_optimizers(word):
     assert counted([word] * 10) == list(range(1, 11))
 
 
-@pytest.mark.parametrize(("word", "first"), [("AAAAAB", 5), ("AAB", 2), ("GDDDDD", 1), ("GGDDDDD", 2)])
+@pytest.mark.parametrize(
+    ("word", "first"),
+    [("AAAAAB", 5), ("AAB", 2), ("GDDDDD", 1), ("GGDDDDD", 2), ("AAAAABBBBBCCCCC", 5)],
+)
 def test_an_optimizer_that_steps_several_times_is_counted_each_time_only_before_another_one_steps(word, first):
     assert counted([word] * 10) == list(range(first, first + 10))
 
@@ -64,3 +70,14 @@ def test_an_optimizer_without_weak_references_is_counted():
 
     made = {"A": Small(), "B": Small()}
     assert counted(["AB"] * 5, made=made) == [1, 2, 3, 4, 5]
+
+
+def test_a_watch_counts_by_the_same_rule(monkeypatch):
+    hooks = []
+    module = SimpleNamespace(register_optimizer_step_post_hook=lambda hook: hooks.append(hook) or SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torch.optim.optimizer", module)
+    steps, made = Steps(), {letter: Optimizer() for letter in "CA"}
+    steps.install()
+    for letter in "C" * 2 + "ACCC" * 5 + "A":  # the watch begins in the middle of an iteration
+        hooks[0](made[letter], (), {})
+    assert steps.count == 2 + 5

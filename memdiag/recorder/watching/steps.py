@@ -1,4 +1,4 @@
-"""Counts training steps through PyTorch's hook after every optimizer step."""
+"""Counts training steps through PyTorch's hook after every optimizer step, by the rule of the recorder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 from importlib import import_module
 from typing import Any
 
+from ..step_ends import StepEnds
+
 
 class Steps:
-    """Counts the steps of the first optimizer that takes one; others belong to the same training step.
+    """Counts training steps: one per iteration, also with several optimizers.
 
     Attributes:
         count: Steps since the watch began, or None if this version of torch has no such hook.
@@ -18,7 +20,7 @@ class Steps:
         self.count: int | None = None
         self._handle: Any = None
         self._is_missing = False
-        self._first = 0
+        self._ends = StepEnds()
         self._pid = os.getpid()
 
     @property
@@ -43,5 +45,4 @@ class Steps:
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002 - as PyTorch calls it
         if self.count is not None and os.getpid() == self._pid:
-            self._first = self._first or id(optimizer)
-            self.count += self._first == id(optimizer)
+            self.count += self._ends.ends(optimizer)
