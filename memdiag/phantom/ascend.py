@@ -57,7 +57,9 @@ def stand_in(installed: Installed) -> Path:
     """
     version = installed.version_of("torch_npu")
     if not version:
-        raise MemdiagError(phrase("phantom.no-torch-npu", python=installed.python), phrase("phantom.no-torch-npu.hint"))
+        raise MemdiagError(
+            phrase("phantom.no-torch-npu", python=installed.python), installed.hint("phantom.no-torch-npu.hint")
+        )
     first, last = SUPPORTED
     if not first <= _release(version) <= last:
         raise MemdiagError(

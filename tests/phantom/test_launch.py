@@ -1,6 +1,7 @@
 """Requirements for running a command on a simulated device, and the errors if one is missing."""
 
 import os
+import shlex
 import shutil
 import sys
 import threading
@@ -9,7 +10,8 @@ import pytest
 
 from memdiag.errors import MemdiagError
 from memdiag.phantom import ascend, build, launch
-from memdiag.phantom.installed import Installed, installed_for, python_of
+from memdiag.phantom.installed import Installed, installed_for
+from memdiag.phantom.interpreter import find_python, python_of
 from memdiag.phantom.profiles import choose
 
 pytestmark = pytest.mark.skipif(
@@ -82,6 +84,44 @@ def test_uv_is_asked_for_its_python(words, found, tmp_path):
     uv.write_text("")
     uv.chmod(0o755)
     assert python_of(["uv", "run", *words], {"PATH": str(tmp_path)}) == [str(uv), *found]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "env -u HOME python",
+        "env -i PATH={folder} A=b nice -n 5 python",
+        "env PATH={folder}:/usr/bin python",
+        "nice -n 5 {python}",
+        "timeout 60 {python}",
+        "timeout -k 5 60 env -u X {folder}/torchrun",
+        "timeout 60 bash -lc '{python} train.py'",
+        "nohup sh -c 'PATH={folder}:$PATH; torchrun train.py'",
+        "bash -c 'echo $HOME && OMP_NUM_THREADS=1 nice {python} -u train.py > log 2>&1'",
+        "my_wrapper --log out {python} -m train",
+        "uv run --no-sync train.py",
+    ],
+)
+def test_the_python_below_wrappers_is_found(command, tmp_path):
+    python = script(tmp_path / "bin/python", "#!/bin/sh\n")
+    script(tmp_path / "bin/torchrun", f"#!{python}\n")
+    script(tmp_path / "other/my_wrapper", "#!/bin/sh\nexec $*\n")
+    uv = script(tmp_path / "other/uv", "")
+    words = shlex.split(command.format(python=python, folder=tmp_path / "bin"))
+    first = "bin" if words[0] == "env" and "PATH" not in command else "none"
+    path = os.pathsep.join([str(tmp_path / first), str(tmp_path / "other"), "/usr/bin", "/bin"])
+    found = find_python([*words, "train.py"], {"PATH": path, "HOME": "/"})
+    assert found.is_known
+    assert found.words == ([uv, "run", "--no-sync", "python"] if words[0] == "uv" else [python])
+
+
+def test_an_unknown_python_is_named_as_assumed(tmp_path):
+    python = script(tmp_path / "bin/python3", '#!/bin/sh\nprintf \'{"python": "%s", "packages": {}}\' "$0"\n')
+    program = script(tmp_path / "bin/my_training", "#!/bin/sh\nexec $PYTHON train.py\n")
+    found = installed_for([program], {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"})
+    assert found.python == python
+    assert found.hint("phantom.no-torch.hint").startswith(f"memdiag does not know which Python {program} runs")
+    assert not installed_for([python, "train.py"], os.environ).program
 
 
 def test_installed_packages_are_found_without_importing_them(tmp_path):
