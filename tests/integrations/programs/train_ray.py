@@ -1,6 +1,13 @@
-"""Trains two workers with Ray Train; arguments: folder, steps to record, step that fails or -1."""
+"""Trains two workers with Ray Train; arguments: folder, steps to record, step that fails or -1.
 
+Each worker also writes memdiag's log to FOLDER/rankN.log, because Ray may lose lines of workers when the driver ends.
+"""
+
+import logging
+import os
 import sys
+
+os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = "400"  # on a busy machine; Ray gives up and retries after 60
 
 import ray
 import torch
@@ -15,6 +22,8 @@ def work(config):
 
     from memdiag.integrations.ray_train import recorded
 
+    rank = ray.train.get_context().get_world_rank()
+    logging.getLogger("ray.train.memdiag").addHandler(logging.FileHandler(f"{config['folder']}/rank{rank}.log"))
     torch.set_num_threads(1)
     with recorded(steps=config["steps"], ranks="all"):
         net = Net(config["fail_at"])
@@ -28,7 +37,7 @@ def work(config):
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=True)
 trainer = TorchTrainer(
     work,
-    train_loop_config={"steps": steps, "fail_at": fail_at},
+    train_loop_config={"folder": folder, "steps": steps, "fail_at": fail_at},
     scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
     run_config=RunConfig(storage_path=folder, name="run"),
 )
