@@ -34,7 +34,19 @@ def work(config):
             optimizer.zero_grad()
 
 
-ray.init(num_cpus=2, include_dashboard=False, log_to_driver=True)
+def start_ray():
+    """Starts Ray; on a busy machine, this takes longer than the 30 s for which Ray waits."""
+    for is_last in (False, False, True):
+        try:
+            ray.init(num_cpus=2, include_dashboard=False, log_to_driver=True)
+            return
+        except Exception as error:
+            if is_last or "timed out" not in str(error):
+                raise
+            ray.shutdown()
+
+
+start_ray()
 trainer = TorchTrainer(
     work,
     train_loop_config={"folder": folder, "steps": steps, "fail_at": fail_at},
