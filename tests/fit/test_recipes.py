@@ -119,13 +119,17 @@ def test_the_program_with_megatron_core_has_the_options():
 
 @pytest.mark.skipif(not cuda_python(), reason=NO_CUDA)
 @pytest.mark.parametrize(
-    ("recipe", "options"),
-    [("train", []), ("inference", []), *((name, ["--world", "8"]) for name in ("fsdp2", "zero3", "megatron"))],
+    ("recipe", "room", "options"),
+    [
+        ("train", "1GiB", []),
+        ("inference", "300MiB", []),
+        *((name, "2GiB", ["--world", "8"]) for name in ("fsdp2", "zero3", "megatron")),  # buffers of NCCL: 622 MiB
+    ],
 )
-def test_a_model_is_judged_by_its_configuration(model, recipe, options):
+def test_a_model_is_judged_by_its_configuration(model, recipe, room, options):
     if is_missing(NEEDED.get(recipe, "transformers")):
         pytest.skip("the recipe's package is not installed next to the CUDA build of torch")
-    words = ["--device", "cuda:h100-80g,room=1GiB", "--model", ".", "--recipe", recipe, "--python", cuda_python()]
+    words = ["--device", f"cuda:h100-80g,room={room}", "--model", ".", "--recipe", recipe, "--python", cuda_python()]
     done = subprocess.run(
         [sys.executable, "-m", "memdiag", "fit", *words, "--grid", "mbs=1,64", "--grid", "seq=512", *options, "--json"],
         cwd=model,

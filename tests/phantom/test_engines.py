@@ -1,4 +1,4 @@
-"""Inference engines on a device whose kernels compute nothing: vLLM ends requests, FlashInfer compiles nothing."""
+"""Inference engines on a device whose kernels compute nothing: generation ends, FlashInfer compiles nothing."""
 
 import os
 from types import ModuleType
@@ -116,3 +116,72 @@ def test_vllm_finds_the_simulated_runtime_before_that_of_the_wheel(tmp_path, mon
     engines.prefer_simulated(module)
     assert module.find_loaded_library("libcudart") == str(tmp_path / "libcudart.so.13")
     assert module.find_loaded_library("cumem_allocator") == "/wheel/cumem_allocator.so"
+
+
+class Shape:
+    """A tensor of token numbers, of which only the shape counts."""
+
+    def __init__(self, length):
+        self.shape = (1, length)
+
+
+@pytest.fixture
+def generation():
+    """Returns a module like transformers.generation.utils, whose device always says that a sequence has not ended."""
+
+    class StoppingCriteriaList(list):
+        @property
+        def max_length(self):
+            return next(iter(self), None)
+
+        def __call__(self, _input_ids, _scores, **_named):
+            return "read on the device"
+
+    class GenerationMixin:
+        def _has_unfinished_sequences(self, this_peer_finished, _synced_gpus, **_named):
+            return not this_peer_finished
+
+        def generate(self, criteria, length, at_most=50):
+            has_ended = False
+            while self._has_unfinished_sequences(has_ended, False, device="cuda") and length < at_most:
+                length += 1
+                assert criteria(Shape(length), ()) == "read on the device"
+            return length
+
+    module = ModuleType("transformers.generation.utils")
+    module.GenerationMixin, module.StoppingCriteriaList = GenerationMixin, StoppingCriteriaList
+    return module
+
+
+def test_the_maximum_length_ends_each_generation(generation):
+    engines.end_generation(generation)
+    model = generation.GenerationMixin()
+    assert model.generate(generation.StoppingCriteriaList([12]), 4) == 12
+    assert model.generate(generation.StoppingCriteriaList([12]), 11) == 12
+    assert model.generate(generation.StoppingCriteriaList(), 4) == 50  # without a maximum length, as before
+
+
+@pytest.mark.parametrize("missing", ["GenerationMixin", "StoppingCriteriaList"])
+def test_a_version_without_these_classes_is_left_as_it_is(generation, missing):
+    delattr(generation, missing)
+    engines.end_generation(generation)
+
+
+GENERATE = """
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=2, vocab_size=100)
+model = LlamaForCausalLM(LlamaConfig(**sizes)).to("cuda", torch.bfloat16).eval()
+for _ in range(2):
+    print(tuple(model.generate(torch.ones(2, 5, dtype=torch.long, device="cuda"), max_new_tokens=8).shape))
+"""
+
+
+@needs_torch
+def test_generate_of_transformers_ends(tmp_path):
+    (tmp_path / "program.py").write_text(GENERATE)
+    done = run(["program.py"], tmp_path)
+    if "No module named 'transformers'" in done.stderr:
+        pytest.skip("transformers is not installed next to the CUDA build of torch")
+    assert done.stdout.splitlines()[-2:] == ["(2, 13)", "(2, 13)"], done.stderr

@@ -5,6 +5,8 @@
   counts depend only on numbers that the host has too, so the host writes them.
 * vLLM calls the CUDA runtime directly, for its sleep mode and its own all-reduce, and looks for it among the mapped
   libraries. PyTorch may have mapped the one of its wheel as well, which knows nothing of the simulated device.
+* ``generate`` of transformers asks the device in each step whether all sequences have ended. Zeros say no for ever, so
+  the maximum length ends it, which the host knows.
 * FlashInfer compiles its kernels with nvcc on first use. Kernels compute nothing here, and their callers allocate all
   tensors, so modules that do nothing take the place of those that would have to be compiled.
 """
@@ -15,6 +17,7 @@ import functools
 import glob
 import os
 import sys
+import threading
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -22,6 +25,7 @@ from typing import Any
 RUNNER = "vllm.v1.worker.gpu.model_runner"
 RUNTIME = "vllm.distributed.device_communicators.cuda_wrapper"
 KERNELS = "flashinfer.jit.core"
+GENERATION = "transformers.generation.utils"
 _PLAN_LENGTH = 16
 
 
@@ -83,6 +87,31 @@ def prefer_simulated(module: Any) -> None:
         return original(name)
 
     module.find_loaded_library = find_loaded_library
+
+
+def end_generation(module: Any) -> None:
+    """Lets ``generate`` of ``module`` (GENERATION) end at its maximum length, if nothing ends it earlier."""
+    models: Any = getattr(module, "GenerationMixin", None)
+    criteria: Any = getattr(module, "StoppingCriteriaList", None)
+    if not hasattr(models, "_has_unfinished_sequences") or not hasattr(criteria, "max_length"):
+        return
+    original, judge = models._has_unfinished_sequences, criteria.__call__
+    latest = threading.local()
+
+    @functools.wraps(judge)
+    def __call__(self: Any, input_ids: Any, scores: Any, **named: Any) -> Any:  # noqa: N807 - replaces that method
+        longest = self.max_length
+        latest.is_whole = longest is not None and input_ids.shape[1] >= longest
+        return judge(self, input_ids, scores, **named)
+
+    @functools.wraps(original)
+    def _has_unfinished_sequences(self: Any, this_peer_finished: Any, *rest: Any, **named: Any) -> Any:
+        # Each loop asks after each judgement, so a judgement never reaches the loop of a later call.
+        has_ended, latest.is_whole = getattr(latest, "is_whole", False), False
+        return original(self, True if has_ended else this_peer_finished, *rest, **named)
+
+    criteria.__call__ = __call__
+    models._has_unfinished_sequences = _has_unfinished_sequences
 
 
 class _NotCompiled:

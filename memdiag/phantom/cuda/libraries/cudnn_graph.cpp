@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "../core/scratch.h"
 #include "cudnn.h"
@@ -50,6 +51,7 @@ struct Descriptor {
   // What an operation works on, passed on from it to graph, heuristics, engine and plan.
   Operation operation = Operation::kOther;
   std::map<int64_t, uint64_t> tensor_bytes;  // by the tensor's name
+  std::optional<int64_t> workspace;          // of a plan that the planner did not compile
 
   template <class T>
   std::vector<T> values(int name) const {
@@ -113,7 +115,7 @@ int answer_without_planner(const Descriptor& descriptor, int name, int type, int
       if (is_answer_wanted) *static_cast<int64_t*>(values) = 1;
       return 0;
     case kPlanWorkspace: case kConfigWorkspace:
-      if (is_answer_wanted) *static_cast<int64_t*>(values) = static_cast<int64_t>(config().cudnn_workspace);
+      if (is_answer_wanted) *static_cast<int64_t*>(values) = descriptor.workspace.value_or(static_cast<int64_t>(config().cudnn_workspace));
       return 0;
     case kConfigSharedMemory:
       if (is_answer_wanted) *static_cast<int32_t*>(values) = 0;
@@ -148,6 +150,18 @@ int answer_of_planner(const Descriptor& descriptor, int name, int type, int64_t 
   return planner()->get(descriptor.real, name, type, wanted, count, results.data());
 }
 
+// For a plan of attention, cuDNN compiles a kernel for each new shape, which takes 0.3 to 1 s: in `generate`, for each token. The engine's
+// configuration already has the workspace, the same in all of 104 plans that were compiled to compare.
+bool is_planned_without_compiling(Descriptor& plan) {
+  std::vector<Descriptor*> configs = plan.values<Descriptor*>(kPlanConfig);
+  if (plan.kind != kPlan || plan.operation != Operation::kAttention || configs.empty() || !configs[0]->real) return false;
+  int64_t workspace = 0, count = 0;
+  if (planner()->get(configs[0]->real, kConfigWorkspace, kInt64, 1, &count, &workspace) != 0 || count != 1) return false;
+  stop_planning(plan);
+  plan.workspace = workspace;
+  return true;
+}
+
 }  // namespace
 
 API int cudnnBackendCreateDescriptor(int kind, Descriptor** result) {
@@ -162,7 +176,7 @@ API int cudnnBackendDestroyDescriptor(Descriptor* descriptor) {
 }
 API int cudnnBackendInitialize(void*) { return 0; }
 API int cudnnBackendFinalize(Descriptor* descriptor) {
-  if (!descriptor->real) return 0;
+  if (!descriptor->real || is_planned_without_compiling(*descriptor)) return 0;
   int status = describe_device(*descriptor);
   if (status == 0) status = planner()->finalize(descriptor->real);
   // An engine that does not support the operation is passed over on the card too.
@@ -198,7 +212,7 @@ API int cudnnBackendGetAttribute(Descriptor* descriptor, int name, int type, int
   return answer_without_planner(*descriptor, name, type, wanted, count, values);
 }
 API int cudnnBackendExecute(Handle* handle, Descriptor* plan, Descriptor* pack) {
-  int64_t workspace = kUnknownScratch, count = 0;
+  int64_t workspace = plan->workspace.value_or(kUnknownScratch), count = 0;
   if (plan->real) answer_of_planner(*plan, kPlanWorkspace, kInt64, 1, &count, &workspace);
   uint64_t operand_bytes = 0;
   for (const auto& [name, bytes] : plan->tensor_bytes) operand_bytes += bytes;
