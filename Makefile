@@ -24,9 +24,11 @@ FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	if $$p -c '$(FITS)' >/dev/null 2>&1; then echo $$p; break; fi; done)
 INSTALL = $(BIN)/python tools/install.py
+# These look into typer and numba, or at results that pandas, numpy, matplotlib and rich make.
+OLDEST_TESTS = tests/cli/test_quick.py tests/trace/test_hasten.py tests/trace/test_compiled.py tests/trace/test_first_run.py tests/test_goldens.py
 
 .NOTPARALLEL:
-.PHONY: help demo test lint types contracts docs check bench fuzz test-cuda gpu-check readme pictures study clean distclean
+.PHONY: help demo test oldest lint types contracts docs check bench fuzz test-cuda gpu-check readme pictures study clean distclean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -36,6 +38,10 @@ demo: .venv/.core .venv-npu/.torch_npu ## a training runs out of memory on a sim
 
 test: .venv/.dev .venv-npu/.torch_npu ## run the tests (ARGS='-k name' for some of them)
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
+
+# The oldest typer uses names of click that its newest version calls deprecated.
+oldest: .venv-oldest/.packages ## the tests of start-up, compiled loops and reports with the oldest allowed version of each dependency (Python 3.11, 3.12)
+	@NUMBA_CACHE_DIR=$(abspath .venv-oldest/numba) .venv-oldest/bin/python -m pytest -W ignore::DeprecationWarning -p no:cacheprovider $(OLDEST_TESTS) $(ARGS)
 
 lint: .venv/.dev ## ruff: rules and format
 	@$(BIN)/ruff check .
@@ -50,7 +56,7 @@ contracts: .venv/.dev ## import-linter: who may import whom
 docs: .venv/.docs ## the documentation as a site, in build/site; no network is needed once it is installed
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
 
-check: test lint types contracts docs ## everything that CI runs
+check: test oldest lint types contracts docs ## everything that CI runs
 
 bench: .venv/.core ## time memdiag on a big snapshot: SNAPSHOT=big.pickle [BENCH_ARGS='--big big10.pickle --pt-snap … --ptmem …']
 	@test -n "$(SNAPSHOT)" || { echo "error: no snapshot" >&2; echo "hint: make bench SNAPSHOT=big.pickle; bench/analyze.py says how to make one" >&2; exit 2; }
@@ -92,8 +98,8 @@ clean: ## remove reports, caches and builds
 	@rm -rf $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find memdiag tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean ## the same, and .venv, .venv-npu and .venv-cuda
-	@rm -rf .venv .venv-npu $(CUDA_VENV)
+distclean: clean ## the same, and all virtual environments
+	@rm -rf .venv .venv-npu .venv-oldest $(CUDA_VENV)
 
 # ------------------------------------------------------------------------------------------------------------ installation
 # A stamp says what .venv holds.
@@ -110,6 +116,12 @@ distclean: clean ## the same, and .venv, .venv-npu and .venv-cuda
 .venv/.dev: pyproject.toml | .venv/bin/python
 	@$(INSTALL) packages '.[dev]'
 	@touch $@ .venv/.core
+
+.venv-oldest/.packages: pyproject.toml tools/oldest.py
+	@$(PYTHON) -m venv .venv-oldest && echo "installing the oldest allowed versions into .venv-oldest" >&2
+	@.venv-oldest/bin/python tools/oldest.py | .venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --no-input -r /dev/stdin 'pytest>=8.3,<10' 'hypothesis>=6.100,<7'
+	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --editable .
+	@touch $@
 
 .venv/.docs: pyproject.toml | .venv/bin/python
 	@$(INSTALL) packages '.[docs]'
