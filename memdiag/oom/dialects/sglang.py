@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import number, shown
-from memdiag.oom.model import Fields, Found
+from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
-from memdiag.results.oom import Cause, Confidence, Judgement
+from memdiag.results.oom import Judgement
 from memdiag.text import phrase
 
 FORMATS = ("sglang",)
@@ -73,66 +74,37 @@ def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     for match in _POOL.finditer(text.text):
         up = match["way"].lower() == "increas"
-        reasons = (
-            phrase("oom_sglang.why.weights"),
-            phrase("oom_sglang.why.limits"),
-        )
-        yield _found(
-            text,
-            match,
-            match.end(),
-            {},
-            "limit",
-            ("capacity", "other_process"),
-            reasons,
-            (_static(text, match, up=up), _SPLIT, _WHO),
-            "medium",
-        )
+        reasons = (phrase("oom_sglang.why.weights"), phrase("oom_sglang.why.limits"))
+        judgement = Judgement("limit", "medium", ("capacity", "other_process"), reasons)
+        yield _found(text, match, judgement, (_static(text, match, up=up), _SPLIT, _WHO))
     for match in _PROFILED.finditer(text.text):
         why = phrase("oom_sglang.why.negative", tokens=int(match["missing"]))
+        judgement = Judgement("capacity", "high", ("limit", "other_process"), (why,))
         # A larger fraction gains a few percent; the weights need more devices.
-        more = _static(text, match, up=True)
-        yield _found(
-            text, match, match.end(), {}, "capacity", ("limit", "other_process"), (why,), (_SPLIT, _BITS, more), "high"
-        )
+        yield _found(text, match, judgement, (_SPLIT, _BITS, _static(text, match, up=True)))
     for match in _BATCH.finditer(text.text):
         tokens = _TOKENS.search(text.text, match.end(), match.end() + 200)
         why = phrase("oom_sglang.why.tokens")
         if tokens and tokens["left"]:
             why = phrase("oom_sglang.why.tokens.sum", wanted=int(tokens["wanted"]), left=int(tokens["left"]))
-        fixes: tuple[LazyFix, ...] = (_FEWER, _CHUNK, _static(text, match, up=True))
-        yield _found(
-            text, match, tokens.end() if tokens else match.end(), {}, "limit", ("capacity",), (why,), fixes, "high"
-        )
+        fixes = (_FEWER, _CHUNK, _static(text, match, up=True))
+        found = _found(text, match, Judgement("limit", "high", ("capacity",), (why,)), fixes)
+        yield replace(found, end=tokens.end()) if tokens else found
     for match in _UNBALANCED.finditer(text.text):
-        why = phrase("oom_sglang.why.unbalanced")
-        yield _found(text, match, match.end(), {}, "other_process", ("unknown",), (why,), (_WHO,), "high")
+        judgement = Judgement("other_process", "high", ("unknown",), (phrase("oom_sglang.why.unbalanced"),))
+        yield _found(text, match, judgement, (_WHO,))
     for match in _GRAPH.finditer(text.text):
-        why = phrase("oom_sglang.why.graphs")
-        fixes = (_static(text, match, up=False), _GRAPHS)
-        yield _found(text, match, match.end(), {}, "limit", ("workspace_or_comm", "capacity"), (why,), fixes, "high")
+        judgement = Judgement("limit", "high", ("workspace_or_comm", "capacity"), (phrase("oom_sglang.why.graphs"),))
+        yield _found(text, match, judgement, (_static(text, match, up=False), _GRAPHS))
     for match in _HOST.finditer(text.text):
         fields = take(match)
-        why = phrase(
-            "oom_sglang.why.host",
-            requested=shown(number(fields, "requested_bytes")),
-            free=shown(number(fields, "free_bytes")),
-        )
-        yield _found(text, match, match.end(), fields, "host", ("limit",), (why,), (_HICACHE, WATCH), "high", "cpu")
+        sizes = {name: shown(number(fields, f"{name}_bytes")) for name in ("requested", "free")}
+        judgement = Judgement("host", "high", ("limit",), (phrase("oom_sglang.why.host", **sizes),))
+        yield replace(_found(text, match, judgement, (_HICACHE, WATCH)), fields=fields, backend="cpu")
     for match in _RETRACT.finditer(text.text):
-        why = phrase("oom_sglang.why.retract")
-        yield _found(
-            text,
-            match,
-            match.end(),
-            {},
-            "limit",
-            ("capacity",),
-            (why,),
-            (_FEWER, _static(text, match, up=True)),
-            "medium",
-            warning=True,
-        )
+        judgement = Judgement("limit", "medium", ("capacity",), (phrase("oom_sglang.why.retract"),))
+        found = _found(text, match, judgement, (_FEWER, _static(text, match, up=True)))
+        yield replace(found, is_warning=True)
 
 
 def _static(text: Squeezed, match: re.Match[str], *, up: bool) -> LazyFix:
@@ -150,29 +122,7 @@ def _static(text: Squeezed, match: re.Match[str], *, up: bool) -> LazyFix:
     )
 
 
-def _found(
-    text: Squeezed,
-    match: re.Match[str],
-    end: int,
-    fields: Fields,
-    verdict: Cause,
-    others: tuple[Cause, ...],
-    reasons: tuple[str, ...],
-    fixes: tuple[LazyFix, ...],
-    level: Confidence,
-    backend: str = "",
-    *,
-    warning: bool = False,
-) -> Found:
-    device = backend or ("hip" if _HIP.search(text.text, max(match.start() - 2000, 0), end) else "cuda")
-    return Found(
-        match.start(),
-        end,
-        "sglang",
-        "sglang",
-        device,
-        fields,
-        Judgement(verdict, level, others, reasons),
-        fixes,
-        warning,
-    )
+def _found(text: Squeezed, match: re.Match[str], judgement: Judgement, fixes: tuple[LazyFix, ...]) -> Found:
+    is_hip = _HIP.search(text.text, max(match.start() - 2000, 0), match.end())
+    device = "hip" if is_hip else "cuda"
+    return Found(match.start(), match.end(), "sglang", "sglang", device, {}, judgement, fixes)
