@@ -35,6 +35,7 @@ from memdiag.trace.table import Array
 from memdiag.units import format_bytes
 
 POOLS = ("lifecycle", "lifecycle-stack")  # hooks around each layer, or around the stack of layers
+ORACLE = "lifetime-oracle"  # the same pools with the true lifetimes: what they can reach at best
 RECORDED, EXPANDABLE = "recorded", "expandable"
 _USUAL_FRACTION = 0.94  # the example of the feature's documentation
 _CALIBRATED = 0.9
@@ -281,5 +282,5 @@ def with_advice(
     report: PredictionReport, subject: Subject, scenarios: Iterable[Scenario], communicators: int | None = None
 ) -> PredictionReport:
     """Returns a report of simulated runs with the effect of lifetime-segregated pools (MD114), if simulated."""
-    like = next((scenario for scenario in scenarios if scenario.policy in {*POOLS, "lifetime-oracle"}), None)
+    like = next((scenario for scenario in scenarios if scenario.policy in {*POOLS, ORACLE}), None)
     return report if like is None else replace(report, advice=judged(subject, like=like, communicators=communicators))
