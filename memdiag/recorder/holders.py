@@ -15,6 +15,9 @@ import types
 import weakref
 from typing import Any
 
+from .expressions import is_a, step_to, variable
+from .module_paths import ModulePaths
+
 MOST_LEVELS = 6  # objects between a tensor and the variable that holds it
 _AT_ONCE = 32  # objects whose holders one pass over the heap finds
 _MOST_HOLDERS = 3  # of one object
@@ -81,17 +84,17 @@ def live_tensors(torch: Any, *, top: int, seconds: float, growing: bool) -> tupl
     parameters = {key: each for key, each in gradients if storage_key(each.grad) in names}
     search.ignored.update((id(gradients), id(parameters), *map(id, gradients)))
     try:
-        complete = search.run(
-            [each for group in by_storage.values() for each in group]
-            + list(parameters.values())
-            + [each for some in results.values() for each in some]
-        )
+        targets = [each for group in by_storage.values() for each in group] + list(parameters.values())
+        module = getattr(sys.modules.get("torch.nn"), "Module", None)
+        search.ignored.add(id(targets))
+        search.modules = ModulePaths(module, set(map(id, targets)))
+        complete = search.run(targets + [each for some in results.values() for each in some])
         for row, group in by_storage.items():
             chains: dict[str, None] = {}
             for each in group:
                 chains.update(dict.fromkeys(search.chains(each)))
                 if id(each) in parameters:
-                    chains.update(dict.fromkeys(f"{name}.grad" for name in search.chains(parameters[id(each)])))
+                    chains.update(dict.fromkeys(map(_gradient_of, search.chains(parameters[id(each)]))))
             for each in group:
                 for result in () if chains else results.get(id(each), ()):
                     chains.update(dict.fromkeys(f"the autograd graph of {name}" for name in search.chains(result)))
@@ -194,6 +197,11 @@ def _remember(tensors: list[Any]) -> None:
         _seen_before[id(each)] = weakref.ref(each)
 
 
+def _gradient_of(chain: str) -> str:
+    name, word, where = chain.partition(" in ")
+    return f"{name}.grad{word}{where}"
+
+
 class HolderSearch:
     """Goes from tensors to their holders, one level of references at a time.
 
@@ -207,18 +215,21 @@ class HolderSearch:
         self._holders: dict[int, list[Any]] = {}  # by id: the objects that refer to it, or names of roots
         self._pass_seconds = pass_seconds
         self.ignored: set[int] = set()
+        self.modules = ModulePaths(None, ())
 
     def clear(self) -> None:
         """Lets go of all objects: a frame among them would keep this search, and with it every tensor."""
         self._holders.clear()
+        self.modules.modules.clear()
 
     def run(self, targets: list[Any]) -> bool:
         """Searches; returns whether every level was searched."""
         self._globals = {id(vars(module)): name for name, module in list(sys.modules.items()) if _has_dict(module)}
         self._globals[id(vars(sys.modules["__main__"]))] = "__main__"  # multiprocessing adds another name
         self.ignored.update((id(targets), id(self._holders), id(self.ignored), id(self._globals)))
-        wanted = {id(each): each for each in targets}
-        self.ignored.add(id(wanted))
+        inside, modules = self.modules.inside, self.modules.modules
+        wanted = {id(each): each for each in targets if id(each) not in inside} | modules
+        self.ignored.update(map(id, (wanted, modules, self.modules, vars(self.modules))))
         self._read_frames(wanted)
         kept = [wanted]  # no other object may get their ids
         self.ignored.add(id(kept))
@@ -263,10 +274,10 @@ class HolderSearch:
         """Returns whether a holder is a weak reference, or belongs to this search."""
         kind = type(holder)
         is_here = kind is types.FrameType and holder.f_globals.get("__name__") in _OWN
-        return is_here or kind is LiveStorage or _is(holder, weakref.ReferenceType)
+        return is_here or kind is LiveStorage or is_a(holder, weakref.ReferenceType)
 
     def _is_root(self, each: Any) -> bool:
-        return id(each) in self._globals or _is(each, types.ModuleType)
+        return id(each) in self._globals or is_a(each, types.ModuleType)
 
     def _read_frames(self, wanted: dict[int, Any]) -> None:
         """Notes local variables of running functions that are tensors, or containers of them."""
@@ -292,8 +303,14 @@ class HolderSearch:
 
     def _chains(self, each: Any, suffix: str, depth: int, path: tuple[int, ...]) -> list[str]:
         found: list[str] = []
+        for model, name in self.modules.inside.get(id(each), ()):
+            module = self.modules.modules[model]
+            above = self._chains(module, f".{name}{suffix}", depth, path)
+            found += above or [f"({type(module).__name__}).{name}{suffix}"]
+        if found:
+            return found
         for holder in self._holders.get(id(each), ()):
-            if _is(holder, str):
+            if is_a(holder, str):
                 name, _, where = holder.partition(" in ")
                 found.append(f"{name}{suffix} in {where}")
                 continue
@@ -302,9 +319,9 @@ class HolderSearch:
             if getattr(holder, "__dict__", None) is each and suffix:  # attributes, not items of a dictionary
                 step, suffix_here = "", _SUBSCRIPT.sub(r".\1", suffix, count=1)
             else:
-                step, suffix_here = _step(holder, each), suffix
+                step, suffix_here = step_to(holder, each), suffix
             if id(holder) in self._globals:
-                found.append(_variable(self._globals[id(holder)], step, suffix_here))
+                found.append(variable(self._globals[id(holder)], step, suffix_here))
                 continue
             root = self._closure(holder, suffix_here) or _root(holder, each, suffix_here)
             if root:
@@ -330,13 +347,8 @@ class HolderSearch:
         return ""
 
 
-def _is(value: Any, kind: Any) -> bool:
-    """Returns whether a value has a type, as isinstance does, but without running code of the object."""
-    return issubclass(type(value), kind)
-
-
 def _has_dict(module: Any) -> bool:
-    return _is(getattr(module, "__dict__", None), dict)
+    return is_a(getattr(module, "__dict__", None), dict)
 
 
 def _variables(frame: Any) -> list[tuple[str, Any]]:
@@ -356,43 +368,14 @@ def _function(code: Any) -> str:
     return f"{getattr(code, 'co_qualname', code.co_name)} ({code.co_filename}:{code.co_firstlineno})"
 
 
-def _step(holder: Any, each: Any) -> str:
-    """Returns how a holder refers to an object, as it would be written in Python."""
-    if _is(holder, dict):
-        return next((f"[{_short(key)}]" for key, value in list(holder.items()) if value is each), ".keys()")
-    if _is(holder, (list, tuple)):
-        return next((f"[{number}]" for number, value in enumerate(holder) if value is each), "[…]")
-    attributes: Any = getattr(holder, "__dict__", None)
-    if _is(attributes, dict):
-        name = next((name for name, value in list(attributes.items()) if value is each), "")
-        if name:
-            return f".{name}"
-    return ""
-
-
-def _short(key: Any) -> str:
-    text = repr(key) if _is(key, (str, int, float, tuple, bool)) else type(key).__name__
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
-def _variable(module: str, step: str, suffix: str) -> str:
-    """Returns a global variable; those of IPython are named after their cell."""
-    name = step[2:-2] if step[:2] in {"['", '["'} else step
-    if module == "__main__" and (name in {"_", "__", "___"} or name.lstrip("_").isdigit()):
-        return f"{name}{suffix} (output of a cell)"
-    if module == "__main__" and name in {"Out", "_oh"}:
-        return f"Out{suffix} (output of a cell)"
-    return f"{name}{suffix}" if module == "__main__" else f"{module}.{name}{suffix}"
-
-
 def _root(holder: Any, each: Any, suffix: str) -> str:
     """Returns the chain that ends at a frame, a generator, an exception or an autograd function, or ""."""
-    if _is(holder, types.FrameType):
+    if is_a(holder, types.FrameType):
         name = next((name for name, value in _variables(holder) if value is each), "…")
         return f"{name}{suffix} in {_function(holder.f_code)}, kept by a traceback or a generator"
-    if _is(holder, types.GeneratorType):
+    if is_a(holder, types.GeneratorType):
         return f"a variable{suffix} of the generator {_function(holder.gi_code)}"
-    if _is(holder, BaseException):
+    if is_a(holder, BaseException):
         return f"the exception {type(holder).__name__}{suffix}"
     if type(holder).__name__.endswith("Backward") and hasattr(holder, "saved_tensors"):
         return f"the autograd graph, {type(holder).__name__}{suffix}"

@@ -19,6 +19,7 @@ HOLDERS = {
     "130": "a variable of the generator generator (",
     "140": "local in main (",
     "150": "pair[0] in main (",
+    "190": "deep.0.0.0.0.weight",
     "180": "the autograd graph of chain in main (",
     "160": "the autograd graph of tracker.history['loss'][0]",
 }
@@ -38,6 +39,7 @@ def test_the_holder_is_named(said, rows):
 
 def test_parameters_gradients_and_states_are_named(said):
     assert {"net.fc.weight", "net.fc.weight.grad", "optimizer.state[Parameter]['exp_avg']"} <= set(said["all"])
+    assert any(holder.startswith("deep.0.0.0.0.weight.grad in main (") for holder in said["all"])
 
 
 def test_growing_lists_only_what_is_new(said):

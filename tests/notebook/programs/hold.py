@@ -59,6 +59,10 @@ def main():
     pair = [torch.ones(150, 100)]
     tracker.history["loss"].append((torch.ones(160, 100, requires_grad=True) * 2).sum())
     chain = torch.ones(180, 100, requires_grad=True).exp().exp().sum()
+    deep = torch.nn.Linear(100, 190, bias=False)
+    for _ in range(4):
+        deep = torch.nn.Sequential(deep)
+    deep(torch.ones(1, 100)).sum().backward()
     first = memdiag.live(top=40, seconds=60)
     leaked.extend(torch.ones(170, 100) for _ in range(3))
     grown = memdiag.live(seconds=60, growing=True)
@@ -75,7 +79,7 @@ def main():
                 "freed": reference() is None,
                 "text": str(first),
                 "html": first._repr_html_(),
-                "pair": len(pair) + chain.dim(),
+                "pair": len(pair) + chain.dim() + len(deep),
             }
         )
     )
