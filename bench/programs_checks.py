@@ -79,9 +79,15 @@ class Checked:
     by_hand: dict[str, int] = field(default_factory=dict)
 
 
-def check(program: Program, search: Search, given: argparse.Namespace, commits: Mapping[str, str]) -> Checked:
-    """Checks one program."""
-    found = Checked(f"{program.family} {program.name}", search.room)
+def check(
+    program: Program,
+    search: Search,
+    given: argparse.Namespace,
+    commits: Mapping[str, str],
+    kept: Checked | None = None,
+) -> Checked:
+    """Checks one program; only its categories if it has a row (``kept``)."""
+    found = kept or Checked(f"{program.family} {program.name}", search.room)
     counted = json.loads(BY_HAND.read_text(encoding="utf-8")).get(found.name) or {}
     found.by_hand = {part: size for part, size in counted.items() if part in CATEGORIES.values()}
     with tempfile.TemporaryDirectory(prefix="check-") as scratch:
@@ -107,6 +113,8 @@ def check(program: Program, search: Search, given: argparse.Namespace, commits: 
         if status:
             raise RuntimeError(f"{found.name} ended with exit status {status}: {said[-500:]}")
         found.by_category = categories(next(output.glob("rank0.pkl")), environment)
+        if kept is not None:
+            return found
         small = f"{DEVICE},room={search.room}"
         status, said, output = record("search", small, search.argument.split(), "--find-max", f"batch=1..{search.high}")
         if status > 1:
@@ -159,21 +167,22 @@ def main() -> None:
     parser.add_argument("--sources", type=Path, required=True, help="folder with the clones of the repositories")
     parser.add_argument("--python", required=True)
     parser.add_argument("--again", action="store_true", help="also programs that have a row")
+    parser.add_argument("--categories", action="store_true", help="measure the categories of all rows again")
     given = parser.parse_args()
     commits, programs = read_table()
     file = STEM.with_suffix(".json")
     kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() and not given.again else []
-    rows = [Checked(**row) for row in kept]
+    rows = {row["name"]: Checked(**row) for row in kept}
     for name, search in SEARCHES.items():
-        if name not in {row.name for row in rows}:
+        if (name in rows) == given.categories:
             program = next(one for one in programs if f"{one.family} {one.name}" == name)
             try:
-                rows.append(check(program, search, given, commits))
+                rows[name] = check(program, search, given, commits, rows.get(name))
             except RuntimeError as error:
                 print(error, file=sys.stderr)
                 continue
-            print(line_of(rows[-1]), flush=True)
-            write(rows)
+            print(line_of(rows[name]), flush=True)
+            write([rows[each] for each in SEARCHES if each in rows])
 
 
 if __name__ == "__main__":

@@ -46,9 +46,10 @@ from memdiag.trace.table import Array
 
 # cuBLAS's default workspaces (parseChosenWorkspaceSize in CublasHandlePool.cpp). No other tensor has the size of
 # :4096:2:16:8. Hopper's 32 MiB is a common size, so it counts only if it is allocated in one of the first matmuls of a
-# forward or backward, and retained for several steps.
+# forward or backward, and retained: for several steps, or, in a trace of one step, if only two tensors have this size.
 CUBLAS_WORKSPACE = 8_519_680
 HOPPER_WORKSPACE = 33_554_432
+_FEW_WORKSPACES = 2  # of one stream: of the thread that runs the forward, and of autograd's thread
 
 
 def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
@@ -67,7 +68,8 @@ def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
     moved = _moved_gradients(device, evidence.apply_line[stack])
     in_pass = (born == FORWARD) | (born == BACKWARD)
     matmul = (tensors.requested_bytes == CUBLAS_WORKSPACE) & (in_pass | lives.before)
-    matmul |= (tensors.requested_bytes == HOPPER_WORKSPACE) & in_pass & lives.kept & (survived > 1)
+    hopper = tensors.requested_bytes == HOPPER_WORKSPACE
+    matmul |= hopper & in_pass & lives.kept & ((survived > 1) | (survived == 1) & (hopper.sum() <= _FEW_WORKSPACES))
     conditions = {
         _WORKSPACE: stays & (evidence.workspace[stack] | matmul),
         _OPTIMIZER_STATE: evidence.state[stack] & outlasts | (in_step | (born == OPTIMIZER)) & decided | replaced,

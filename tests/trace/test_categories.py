@@ -8,11 +8,12 @@ import pytest
 from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.build import RawTrace, build_trace
+from memdiag.trace.categories import HOPPER_WORKSPACE
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.stacks import Frame, Stacks
 from tests.trace.trainings import NO_FRAMES, born, names, trained
-from tests.training import BACKWARD, MIB, Training
+from tests.training import BACKWARD, MIB, Training, forward
 
 
 def test_lifetimes_by_kind():
@@ -69,6 +70,34 @@ def test_categories_given_by_the_source_are_kept():
     trace = program.trace(category=said)
     assert trace.devices[0].tensors.category[born(trace.devices[0])[0]] == CATEGORIES.index("collective")
     assert trace.bases["category"] == "marks"
+
+
+class OnHopper(Training):
+    """A training whose first forward and first backward allocate a workspace of cuBLAS."""
+
+    def _forward(self, size):
+        activations = super()._forward(size)
+        if not self.gradients and not self.states:
+            self.alloc(HOPPER_WORKSPACE, forward(0), "workspace")
+        return activations
+
+    def _backward(self, activations, size):
+        if not self.states:
+            self.phase = "backward"
+            self.alloc(HOPPER_WORKSPACE, NO_FRAMES, "workspace")
+        super()._backward(activations, size)
+
+
+@pytest.mark.parametrize(("steps", "size", "found"), [(1, 4 * MIB, 2), (4, 4 * MIB, 2), (1, HOPPER_WORKSPACE, 0)])
+def test_workspaces_of_cublas_on_hopper_are_found_also_in_one_step(steps, size, found):
+    program = OnHopper(size=size)
+    program.initialise()
+    for _ in range(steps):
+        program.step()
+    program.step(until="forward")
+    tensors = program.trace().devices[0].tensors
+    chosen = tensors.category == CATEGORIES.index("workspace")
+    assert tensors.requested_bytes[chosen].tolist() == [HOPPER_WORKSPACE] * found
 
 
 def test_a_real_training_step_adds_up(shared):
