@@ -145,3 +145,35 @@ def test_blocks_that_return_several_tensors_keep_them(tmp_path):
     assert report["actual"]["fits"]
     assert report["predicted"]["allocated_bytes"] == pytest.approx(report["actual"]["allocated_bytes"], rel=0.001)
     assert report["losses"]["largest_relative"] < 1e-6
+
+
+INNER = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Linear(64, 64), nn.Linear(64, 256)
+        self.parts = nn.ModuleList(nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(6))
+    def forward(self, x):
+        x = self.embed(x)
+        for part in self.parts:
+            x = x + checkpoint(lambda y, part=part: part[2](part[1](part[0](y))), x, use_reentrant=False)
+        return self.head(x)
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    net(torch.randn(8192, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_program_that_recomputes_its_blocks_is_not_recomputed_as_a_whole(tmp_path):
+    """The model itself is no part of itself, so recomputing it could not be applied."""
+    report = fix(INNER, "40MiB", tmp_path, "--dry-run")
+    assert not report["recorded"]["fits"]
+    assert not any(step["name"] == "checkpoint" for step in report["steps"]), report["steps"]

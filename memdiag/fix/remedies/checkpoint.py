@@ -133,8 +133,8 @@ def find_blocks(case: FixCase) -> list[Block]:
     closed = _closed(case)
     numbered = [path for path in case.modules.blocks if path not in closed]
     found = {path: block for path in numbered if (block := _block(case, path)) is not None}
-    total = sum(block.saved_bytes for block in found.values())
     below = _children(case)
+    total = sum(block.saved_bytes for block in found.values()) if found else _saved_bytes(case)
     waiting = [path for path, block in found.items() if block.saved_bytes > _LARGE * total] if found else below[""]
     waiting += [path for path in case.modules.blocks if path in closed]
     while waiting:
@@ -166,11 +166,16 @@ def _closed(case: FixCase) -> set[str]:
 
 
 def _children(case: FixCase) -> dict[str, list[str]]:
-    """Returns the modules that are called directly below each called one; "": those that no other one contains."""
+    """Returns the modules that are called directly below each called one; "": those that no other one contains.
+
+    Models are left out: they are named by their class, and a remedy only finds the modules inside them.
+    """
     recorded = case.trace.recorded
     if recorded is None:
         return {"": []}
     called = {recorded.names[name] for name in np.unique(recorded.modules["name"]).tolist() if name >= 0}
+    tops = {name.partition(".")[0] for name in recorded.names if "." in name and " " not in name}
+    called = {path for path in called if path.partition(".")[0] in tops}
     found: dict[str, list[str]] = {"": []}
     for path in sorted(called):
         above = path.rpartition(".")[0]
@@ -185,6 +190,19 @@ def _pairs(case: FixCase) -> Iterator[tuple[int, int, int, int]]:
     passes = case.passes
     for i in np.flatnonzero((passes.phase[:-1] == FORWARD) & (passes.phase[1:] == BACKWARD)).tolist():
         yield int(passes.begin[i]), int(passes.end[i]), int(passes.begin[i + 1]), int(passes.end[i + 1])
+
+
+def _saved_bytes(case: FixCase) -> int:
+    """Returns the bytes that forward saves for backward, in the largest pass."""
+    tensors = case.device.tensors
+    made, freed = tensors.alloc_at, tensors.free_requested_at
+    return max(
+        (
+            int(tensors.block_bytes[(made >= begin) & (made < end) & (freed >= after) & (freed < last)].sum())
+            for begin, end, after, last in _pairs(case)
+        ),
+        default=0,
+    )
 
 
 def _block(case: FixCase, path: str) -> Block | None:
