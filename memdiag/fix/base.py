@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from memdiag.fix.case import FixCase
+from memdiag.fix.case import FixCase, LifetimePools
 from memdiag.fix.edit import Edit
 from memdiag.text import Phrase
 
@@ -25,6 +25,7 @@ class Proposal:
         inside: Name of its part that runs in the program; "": none.
         settings: Arguments of that part.
         conf: Allocator settings; "": the recorded ones stay.
+        pools: The lifetime-segregated pools that it turns on, or None.
         lifts_fraction: Whether the process may use the whole device, whatever memory fraction it sets.
         is_safe: Whether the results stay the same, bit for bit or within the rounding that the caveat states.
         forward_share: Share of a forward pass that is computed again in each step; estimated.
@@ -41,6 +42,7 @@ class Proposal:
     inside: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     conf: str = ""
+    pools: LifetimePools | None = None
     lifts_fraction: bool = False
     is_safe: bool = True
     forward_share: float = 0.0

@@ -32,6 +32,19 @@ class Peaks:
 
 
 @dataclass(frozen=True)
+class LifetimePools:
+    """The lifetime-segregated pools of MindSpeed, in place of PyTorch's allocator.
+
+    Attributes:
+        policies: Policies of the generations that may be installed; the program must fit with each of them.
+        fraction: Per-process memory fraction, which leaves room for HCCL.
+    """
+
+    policies: tuple[str, ...]
+    fraction: float
+
+
+@dataclass(frozen=True)
 class Given:
     """Changes by remedies that are already chosen.
 
@@ -39,11 +52,13 @@ class Given:
         edit: Changes of the requests.
         conf: Allocator settings, or None for the recorded ones.
         lifts_fraction: Whether the recorded per-process memory fraction no longer applies.
+        pools: Lifetime-segregated pools that are turned on, or None.
     """
 
     edit: Edit = field(default_factory=Edit)
     conf: str | None = None
     lifts_fraction: bool = False
+    pools: LifetimePools | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +142,28 @@ class FixCase:
 
     def peaks_with(self, edit: Edit) -> Peaks:
         """Replays the program with changed requests, in addition to those of chosen remedies."""
-        return self.peaks(self.given.edit | edit, self.given.conf, lifts_fraction=self.given.lifts_fraction)
+        return self.peaks_given(replace(self.given, edit=self.given.edit | edit))
+
+    def peaks_given(self, given: Given) -> Peaks:
+        """Replays the program with the changes of some remedies."""
+        if given.pools is not None:
+            return self._peaks_in_pools(edited(self.subject.workload, given.edit), given.pools)
+        return self.peaks(given.edit, given.conf, lifts_fraction=given.lifts_fraction)
+
+    def _peaks_in_pools(self, workload: Workload, pools: LifetimePools) -> Peaks:
+        """Replays requests with lifetime-segregated pools on the card, and returns the worst result.
+
+        As long as the card has memory, the pools reserve more of it, so there is no peak without a limit.
+        """
+        found = []
+        for policy in pools.policies:
+            scenario = replace(self.subject.on_card(self.budget_bytes), policy=policy, conf="", fraction=pools.fraction)
+            subject = replace(self.subject, workload=workload, prepared={})  # marks have numbers of requests
+            replay = subject.replay(scenario, log=False)
+            reserved, allocated = (int(getattr(replay, name).max(initial=0)) for name in ("reserved", "allocated"))
+            fits = reserved <= self.room_bytes and not self._is_failing(workload, replay)
+            found.append(Peaks(reserved, allocated, fits))
+        return min(found, key=lambda each: (each.fits, -each.reserved))
 
     def peaks(self, edit: Edit, conf: str | None = None, *, lifts_fraction: bool = False) -> Peaks:
         """Replays the program with changed requests.
@@ -141,13 +177,13 @@ class FixCase:
         if self.subject.is_foreign:  # the CPU's allocator caches nothing
             peak = int(live_curve(workload, 1).max(initial=0)) + max(self.device.start["allocated"], 0)
             return Peaks(peak, peak, peak <= self.room_bytes)
-        unlimited = self._replay(workload_of=workload, scenario=self._scenario(conf, None, 1.0))
+        unlimited = self._replay(workload, self._scenario(conf, None, 1.0))
         reserved, allocated = (int(getattr(unlimited, name).max(initial=0)) for name in ("reserved", "allocated"))
         fraction = 1.0 if lifts_fraction else self.subject.limits.share or 1.0
         room = min(self.room_bytes, int(fraction * self.budget_bytes))
         fits = reserved <= room
         if not fits and (allocated <= room or self.scratch):
-            within = self._replay(workload_of=workload, scenario=self._scenario(conf, self.budget_bytes, fraction))
+            within = self._replay(workload, self._scenario(conf, self.budget_bytes, fraction))
             fits = not self._is_failing(workload, within)
             if fits:
                 reserved, allocated = (int(getattr(within, name).max(initial=0)) for name in ("reserved", "allocated"))
@@ -166,8 +202,8 @@ class FixCase:
         own = replace(own, capacity_bytes=capacity, fraction=share)
         return own if conf is None else replace(own, conf=conf)
 
-    def _replay(self, workload_of: object, scenario: Scenario) -> Replay:
-        return replace(self.subject, workload=workload_of).replay(scenario, log=False)  # type: ignore[arg-type]
+    def _replay(self, workload: Workload, scenario: Scenario) -> Replay:
+        return replace(self.subject, workload=workload).replay(scenario, log=False)
 
     def callers(self, rows: Array) -> tuple[Frame, ...]:
         """Returns the program's own lines under which all given tensors were allocated, outermost first."""

@@ -101,8 +101,7 @@ def _least(case: FixCase, given: Sequence[Proposal], proposals: Sequence[Proposa
 
 
 def _peaks(case: FixCase, chosen: Sequence[Proposal]) -> Peaks:
-    given = _given(chosen)
-    return case.peaks(given.edit, given.conf, lifts_fraction=given.lifts_fraction)
+    return case.peaks_given(_given(chosen))
 
 
 def _given(chosen: Sequence[Proposal]) -> Given:
@@ -110,6 +109,7 @@ def _given(chosen: Sequence[Proposal]) -> Given:
         union([each.edit for each in chosen]),
         next((each.conf for each in chosen if each.conf), None),
         any(each.lifts_fraction for each in chosen),
+        next((each.pools for each in chosen if each.pools), None),
     )
 
 

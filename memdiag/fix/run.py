@@ -147,6 +147,8 @@ def _is_near(report: FixReport) -> bool:
     """Returns whether the measured peak is about the predicted one: another plan with more to spare may fit."""
     if report.actual is None or not report.predicted.allocated_bytes:
         return False
+    if report.actual.allocated_bytes is None:
+        return False
     return abs(report.actual.allocated_bytes / report.predicted.allocated_bytes - 1) <= _NEAR
 
 

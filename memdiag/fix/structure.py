@@ -26,6 +26,7 @@ _WRAPPER = ("/torch/_dynamo/eval_frame.py", "compile_wrapper")  # around all cod
 _GRAPHS = ("GraphModule", "OptimizedModule")  # modules that torch.compile makes
 _APPLY = ("/torch/autograd/function.py", "apply")
 _BUDGET = "torch._functorch.config.activation_memory_budget = 0.5  # before the first step"
+_EXPANDABLE = "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True"
 _SAVE_ON_CPU = "with torch.autograd.graph.save_on_cpu(pin_memory=True): x = block(x)"
 _IN_CTX = "ctx.save_for_backward(x)  # in place of ctx.x = x; then torch.autograd.graph.save_on_cpu moves it"
 _BY_HAND = (
@@ -170,7 +171,12 @@ def lines_in(folder: Path) -> frozenset[str]:
 
 
 def _refused(remedy: str, reason: str, paths: list[str]) -> Refusal:
-    """Returns the refusal of a part in the program, whose reason is "compiled" or the name of a framework."""
+    """Returns a refusal by the part of a remedy in the program.
+
+    Its reason is "compiled", the name of a framework, or "pools" with the option that MindSpeed does not allow.
+    """
+    if reason == "pools":
+        return Refusal(remedy, phrase("fix.refused.pools.exclusive", name=paths[0]), (), _EXPANDABLE)
     framework = next((each for each in REFUSED if each.name == reason), None)
     if framework is None:
         return Refusal(remedy, phrase("fix.refused.compiled"), few(paths), _BUDGET)

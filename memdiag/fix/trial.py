@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import FixCase
-from memdiag.fix.structure import refusals_in
+from memdiag.fix.structure import lines_in, refusals_in
 from memdiag.fix.undo import Attempt
 from memdiag.recorder.config import FIX_VARIABLE
 from memdiag.results.fix import FixPeaks, FixRefusal, FixReport
@@ -86,8 +87,8 @@ class ProgramTrial:
     def measured(self, report: FixReport, chosen: Sequence[Proposal]) -> tuple[FixReport, Attempt]:
         """Runs the program with the chosen remedies, and returns the report with the measurement."""
         work_inside = {"losses": str(self.losses)} if self.order.phantom is None else {}
-        done = self._run(chosen, {**work_inside, "refused": str(self.refused), "outputs": str(self.outputs)})
-        attempt = self._attempt(done, Path(report.trace).name)
+        work_inside |= {"refused": str(self.refused), "outputs": str(self.outputs)}
+        done, attempt = self._run(chosen, work_inside, Path(report.trace).name)
         exit_code, folder = done.ended.exit_code, done.folder.shown
         names = {each.inside: each.name for each in chosen}
         refused = [replace(each, name=names[each.name]) for each in refusals_in(self.refused)]
@@ -98,16 +99,29 @@ class ProgramTrial:
         """Runs the program with some remedies; without any, the recording on a real device is its run."""
         if not chosen and self.order.phantom is None:
             return Attempt(report.recorded, ended_well=True)
-        return self._attempt(self._run(chosen, {}), Path(report.trace).name)
+        return self._run(chosen, {}, Path(report.trace).name)[1]
 
-    def _run(self, chosen: Sequence[Proposal], work_inside: Mapping[str, Any]) -> Done:
+    def _run(self, chosen: Sequence[Proposal], work_inside: Mapping[str, Any], name: str) -> tuple[Done, Attempt]:
         device = self.order.phantom
         order = self.order
         if device is not None:
             order = replace(order, phantom=resized(device, f"total={self.case.budget_bytes}"))
         conf = next((each.conf for each in chosen if each.conf), None)
         variables = {} if conf is None else {self.variable: conf}
-        return run(order, {**work_inside, **instructions(chosen)}, self.listener, variables)
+        with tempfile.TemporaryDirectory(prefix="memdiag-measured-") as measured:
+            work_inside = {**work_inside, **instructions(chosen), "measured": measured}
+            done = run(order, work_inside, self.listener, variables)
+            used = [int(line) for line in lines_in(Path(measured))]
+        attempt = self._attempt(done, name)
+        if used and attempt.peaks is None and any(each.pools for each in chosen):
+            attempt = self._attempt_with_pools(done, max(used))
+        return done, attempt
+
+    def _attempt_with_pools(self, done: Done, used_bytes: int) -> Attempt:
+        """Returns the measurement of a process that PyTorch cannot record, from the used memory of the device."""
+        ended_well, outside = done.ended.status == 0, self.case.subject.most_outside
+        fits = ended_well and used_bytes <= self.case.budget_bytes
+        return Attempt(FixPeaks(max(used_bytes - outside, 0), None, fits), ended_well)
 
     def _attempt(self, done: Done, name: str) -> Attempt:
         """Returns the measurement of the process whose trace has this name."""

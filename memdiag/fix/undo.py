@@ -50,6 +50,8 @@ def _is_worse(one: Attempt, other: Attempt) -> bool:
         return _place(one) < _place(other)
     if one.peaks is None or other.peaks is None:
         return False
+    if one.peaks.allocated_bytes is None or other.peaks.allocated_bytes is None:
+        return one.peaks.reserved_bytes > (1 + _NOTICEABLE) * other.peaks.reserved_bytes
     return one.peaks.allocated_bytes > (1 + _NOTICEABLE) * other.peaks.allocated_bytes
 
 

@@ -32,6 +32,8 @@ def imported(module: Any) -> None:
             function = _function(instructions["folder"], name)
             if "refuse" in function.__code__.co_varnames[: function.__code__.co_argcount]:
                 settings = {**settings, "refuse": _refusing(instructions.get("refused"), name)}
+            if "measure" in function.__code__.co_varnames[: function.__code__.co_argcount]:
+                settings = {**settings, "measure": _measuring(instructions.get("measured"))}
             function(**settings)
         except Exception as error:  # noqa: BLE001 - the program must continue whatever happens here
             report(f"remedy {name}", error)
@@ -65,6 +67,21 @@ def _refusing(folder: str | None, name: str) -> Any:
             report("refusal", error)
 
     return refuse
+
+
+def _measuring(folder: str | None) -> Any:
+    """Returns a function that notes used bytes of the device, or None without a folder."""
+    if folder is None:
+        return None
+
+    def measure(used: int) -> None:
+        try:
+            with open(_own_file(folder), "a", encoding="ascii") as file:
+                file.write(f"{used}\n")
+        except Exception as error:  # noqa: BLE001 - see imported()
+            report("measurement", error)
+
+    return measure
 
 
 def _own_file(folder: str) -> str:

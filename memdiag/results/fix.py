@@ -13,12 +13,12 @@ class FixPeaks:
 
     Attributes:
         reserved_bytes: Reserved peak.
-        allocated_bytes: Allocated peak.
+        allocated_bytes: Allocated peak; None: unknown, since the program has an allocator of its own.
         fits: Whether the run fits into the budget.
     """
 
     reserved_bytes: int
-    allocated_bytes: int
+    allocated_bytes: int | None
     fits: bool
 
 

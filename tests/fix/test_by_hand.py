@@ -30,14 +30,6 @@ def test_a_mindspeed_without_the_switch_gets_expandable_segments(npu):
     assert found.instead == "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True"
 
 
-def test_a_mindspeed_with_the_switch_gets_it_with_room_for_hccl(npu):
-    facts = frozenset({"library mindspeed", "switch memory-fragmentation"})
-    (found,) = lifetime_pools.propose(replace(npu, facts=facts))
-    assert "would fit into 4.00 GiB with them" in str(found.reason)
-    assert found.instead.startswith("--memory-fragmentation")
-    assert "set_per_process_memory_fraction(0.90)" in found.instead  # two buffers of 200 MB for one communicator
-
-
 def test_pools_that_do_not_fit_are_not_recommended(npu):
     facts = frozenset({"library mindspeed", "switch memory-fragmentation"})
     (found,) = lifetime_pools.propose(replace(npu, facts=facts, budget_bytes=1 << 20))

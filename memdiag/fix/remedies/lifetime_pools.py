@@ -1,6 +1,6 @@
-"""Replays a program with the lifetime-segregated pools of MindSpeed, and names the switch (NPU).
+"""Turns on the lifetime-segregated pools of MindSpeed, where the installed MindSpeed still has them (NPU).
 
-memdiag does not turn them on: PyTorch cannot record a process with these pools, so memdiag could not measure the peak.
+PyTorch cannot record a process with these pools, so the fixed run is measured by the used memory of the device.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from memdiag.allocator.result import OUT_OF_MEMORY
 from memdiag.analyzers.lifetime_pools import buffer_bytes
 from memdiag.errors import MemdiagError
-from memdiag.fix.base import Refusal
-from memdiag.fix.case import FixCase
+from memdiag.fix.base import Proposal, Refusal
+from memdiag.fix.case import FixCase, LifetimePools
+from memdiag.fix.edit import Edit
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 
@@ -22,10 +22,11 @@ _SWITCH = "switch memory-fragmentation"
 _PARTS = ("/mindspeed/", "/ascendspeed/", "/megatron/")
 _POLICIES = ("lifecycle", "lifecycle-stack")
 _EXPANDABLE = "expandable_segments:True"
+_OFF = "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:False"
 
 
-def propose(case: FixCase) -> Iterable[Refusal]:
-    """Yields the reason, for programs on NPUs that run Megatron-LM or MindSpeed."""
+def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
+    """Yields the remedy, or why it does not apply, for programs on NPUs that run Megatron-LM or MindSpeed."""
     if case.trace.backend != "npu" or case.subject.is_foreign:
         return
     files = [frame.filename.replace("\\", "/") for frame in case.trace.stacks.frames]
@@ -35,23 +36,28 @@ def propose(case: FixCase) -> Iterable[Refusal]:
     if _SWITCH not in case.facts:
         yield Refusal(NAME, phrase("fix.refused.pools.missing"), (), setting)
         return
+    conf = case.given.conf if case.given.conf is not None else case.subject.recorded.conf or ""
+    if _EXPANDABLE.lower() in conf.lower():
+        yield Refusal(NAME, phrase("fix.refused.pools.exclusive", name=_EXPANDABLE), (), _OFF)
+        return
     budget, outside = case.budget_bytes, max(case.subject.most_outside, buffer_bytes(case.trace))
-    fraction = max(math.floor((budget - outside) / budget * 100) / 100, 0.01)
-    needed = {policy: _needed(case, policy, fraction) for policy in _POLICIES}
-    fitting = {policy: peak for policy, peak in needed.items() if peak is not None}
-    if not fitting:
+    pools = LifetimePools(_POLICIES, max(math.floor((budget - outside) / budget * 100) / 100, 0.01))
+    try:
+        fits = case.peaks_given(replace(case.given, pools=pools)).fits
+    except MemdiagError:  # no evidence for the hooks
+        fits = False
+    if not fits:
         yield Refusal(NAME, phrase("fix.refused.pools.fail", budget=format_bytes(budget)), (), setting)
         return
-    line = f"--memory-fragmentation  # and torch_npu.npu.set_per_process_memory_fraction({fraction:.2f}) for HCCL"
-    size = format_bytes(min(fitting.values()))
-    yield Refusal(NAME, phrase("fix.refused.pools", peak=size, budget=format_bytes(budget)), (), line)
-
-
-def _needed(case: FixCase, policy: str, fraction: float) -> int | None:
-    """Returns the reserved peak with the pools within the budget, or None if a request fails."""
-    scenario = replace(case.subject.on_card(case.budget_bytes), policy=policy, conf="", fraction=fraction)
-    try:
-        replay = case.subject.replay(scenario, log=False)
-    except MemdiagError:
-        return None
-    return None if (replay.status == OUT_OF_MEMORY).any() else int(replay.reserved.max(initial=0))
+    fraction = f"{pools.fraction:.2f}"
+    yield Proposal(
+        NAME,
+        phrase("fix.lifetime-pools", share=fraction),
+        (),
+        Edit(),
+        f"--memory-fragmentation  # and torch_npu.npu.set_per_process_memory_fraction({fraction}) for HCCL",
+        phrase("fix.lifetime-pools.caveat"),
+        "lifetime_pools",
+        {"fraction": pools.fraction},
+        pools=pools,
+    )

@@ -93,9 +93,11 @@ def _advice(advice: FixAdvice) -> Phrase:
 
 
 def _of(peaks: FixPeaks) -> Phrase:
-    return phrase(
-        "fix.peaks", reserved=format_bytes(peaks.reserved_bytes), allocated=format_bytes(peaks.allocated_bytes)
-    )
+    return phrase("fix.peaks", reserved=format_bytes(peaks.reserved_bytes), allocated=_allocated(peaks))
+
+
+def _allocated(peaks: FixPeaks) -> str:
+    return "-" if peaks.allocated_bytes is None else format_bytes(peaks.allocated_bytes)
 
 
 def _peaks(report: FixReport) -> Iterator[list[Cell]]:
@@ -105,7 +107,7 @@ def _peaks(report: FixReport) -> Iterator[list[Cell]]:
         if peaks is None or (name == "predicted" and not report.chosen):
             continue
         fits = phrase("fix.fits" if peaks.fits else "fix.fits-not")
-        numbers = (format_bytes(peaks.reserved_bytes), format_bytes(peaks.allocated_bytes))
+        numbers = (format_bytes(peaks.reserved_bytes), _allocated(peaks))
         yield [phrase(f"fix.row.{name}"), *numbers, fits]
 
 
