@@ -1,7 +1,7 @@
-"""Trainings in the style of the public examples of other projects, with random weights: others.py NAME [DEVICE].
+"""Trainings in the style of the examples of other projects, with random weights: others.py NAME [DEVICE [small]].
 
 Names: trainer, loop, generate (transformers), timm, lightning, unet, lora (diffusers), classification, segmentation
-(torchvision), nanogpt. Each needs its package.
+(torchvision), nanogpt. Each needs its package. With small, they are of a size for the CPU.
 """
 
 import math
@@ -13,17 +13,29 @@ from torch.nn import functional
 
 DEVICE = (sys.argv[2:] or ["cuda"])[0]
 STEPS = 3
+SMALL = "small" in sys.argv[3:]
+
+
+def sized(usual, small):
+    return small if SMALL else usual
 
 
 def trainer():
     """Fine-tunes a GPT-2 with the Trainer of transformers."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-    model = GPT2LMHeadModel(GPT2Config(n_layer=10))
-    tokens = torch.randint(0, 50257, (64, 512))
+    model = GPT2LMHeadModel(
+        GPT2Config(n_layer=sized(10, 4), n_embd=sized(768, 128), n_head=sized(12, 4)),
+    )
+    tokens = torch.randint(0, 50257, (sized(64, 16), sized(512, 128)))
     rows = [{"input_ids": row, "labels": row} for row in tokens]
     arguments = TrainingArguments(
-        output_dir="out", max_steps=STEPS, per_device_train_batch_size=16, bf16=True, report_to=[], save_strategy="no"
+        output_dir="out",
+        max_steps=STEPS,
+        per_device_train_batch_size=sized(16, 4),
+        bf16=True,
+        report_to=[],
+        save_strategy="no",
     )
     Trainer(model=model, args=arguments, train_dataset=rows).train()
 
@@ -32,9 +44,18 @@ def loop():
     """Trains a BERT for classification in a hand-written loop, and evaluates it."""
     from transformers import BertConfig, BertForSequenceClassification, get_linear_schedule_with_warmup
 
-    model = BertForSequenceClassification(BertConfig(num_labels=3)).to(DEVICE)
-    data = torch.utils.data.TensorDataset(torch.randint(0, 30000, (192, 384)), torch.randint(0, 3, (192,)))
-    loader = torch.utils.data.DataLoader(data, batch_size=64)
+    model = BertForSequenceClassification(
+        BertConfig(
+            num_labels=3,
+            hidden_size=sized(768, 128),
+            num_hidden_layers=sized(12, 4),
+            num_attention_heads=sized(12, 4),
+            intermediate_size=sized(3072, 512),
+        )
+    ).to(DEVICE)
+    tokens = torch.randint(0, 30000, (sized(192, 48), sized(384, 64)))
+    data = torch.utils.data.TensorDataset(tokens, torch.randint(0, 3, (len(tokens),)))
+    loader = torch.utils.data.DataLoader(data, batch_size=sized(64, 16))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5)
     scheduler = get_linear_schedule_with_warmup(optimizer, 1, STEPS)
     model.train()
@@ -70,12 +91,13 @@ def timm():
     from timm.loss import LabelSmoothingCrossEntropy
     from timm.optim import create_optimizer_v2
 
-    model = create_model("vit_small_patch16_224", num_classes=100).to(DEVICE)
+    model = create_model(sized("vit_small_patch16_224", "vit_tiny_patch16_224"), num_classes=100).to(DEVICE)
     criterion = LabelSmoothingCrossEntropy(0.1)
     optimizer = create_optimizer_v2(model, opt="adamw", lr=1e-3, weight_decay=0.05)
     model.train()
+    rows = sized(128, 8)
     for _ in range(STEPS):
-        images, target = torch.randn(128, 3, 224, 224).to(DEVICE), torch.randint(0, 100, (128,)).to(DEVICE)
+        images, target = torch.randn(rows, 3, 224, 224).to(DEVICE), torch.randint(0, 100, (rows,)).to(DEVICE)
         with torch.autocast(DEVICE, torch.bfloat16):
             loss = criterion(model(images), target)
         optimizer.zero_grad()
@@ -87,12 +109,14 @@ def lightning():
     """Trains a transformer with the Trainer of Lightning."""
     import lightning as package
 
+    width, rows, length = sized(512, 64), sized(192, 48), sized(256, 64)
+
     class Classifier(package.LightningModule):
         def __init__(self):
             super().__init__()
-            layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True, norm_first=True)
-            self.embed, self.encoder = nn.Embedding(10000, 512), nn.TransformerEncoder(layer, 8)
-            self.head = nn.Linear(512, 10)
+            layer = nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True, norm_first=True)
+            self.embed, self.encoder = nn.Embedding(10000, width), nn.TransformerEncoder(layer, 8)
+            self.head = nn.Linear(width, 10)
 
         def training_step(self, batch, _):
             tokens, target = batch
@@ -101,11 +125,16 @@ def lightning():
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
-    data = torch.utils.data.TensorDataset(torch.randint(0, 10000, (192, 256)), torch.randint(0, 10, (192,)))
+    data = torch.utils.data.TensorDataset(torch.randint(0, 10000, (rows, length)), torch.randint(0, 10, (rows,)))
     run = package.Trainer(
-        max_epochs=1, accelerator="gpu", devices=1, precision="bf16-mixed", logger=False, enable_checkpointing=False
+        max_epochs=1,
+        accelerator="cpu" if DEVICE == "cpu" else "gpu",
+        devices=1,
+        precision="bf16-mixed",
+        logger=False,
+        enable_checkpointing=False,
     )
-    run.fit(Classifier(), torch.utils.data.DataLoader(data, 64))
+    run.fit(Classifier(), torch.utils.data.DataLoader(data, rows // 3))
 
 
 def unet():
@@ -115,15 +144,15 @@ def unet():
     model = UNet2DModel(
         sample_size=64,
         layers_per_block=2,
-        block_out_channels=(128, 128, 256, 256),
+        block_out_channels=sized((128, 128, 256, 256), (32, 32, 64, 64)),
         down_block_types=("DownBlock2D", "DownBlock2D", "AttnDownBlock2D", "DownBlock2D"),
         up_block_types=("UpBlock2D", "AttnUpBlock2D", "UpBlock2D", "UpBlock2D"),
     ).to(DEVICE)
-    scheduler = DDPMScheduler(num_train_timesteps=1000)
+    scheduler, rows = DDPMScheduler(num_train_timesteps=1000), sized(32, 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for _ in range(STEPS):
-        images = torch.randn(32, 3, 64, 64).to(DEVICE)
-        noise, times = torch.randn_like(images), torch.randint(0, 1000, (32,), device=DEVICE)
+        images = torch.randn(rows, 3, 64, 64).to(DEVICE)
+        noise, times = torch.randn_like(images), torch.randint(0, 1000, (rows,), device=DEVICE)
         predicted = model(scheduler.add_noise(images, noise, times), times).sample
         functional.mse_loss(predicted, noise).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -137,7 +166,10 @@ def lora():
     from peft import LoraConfig
 
     model = UNet2DConditionModel(
-        sample_size=64, block_out_channels=(160, 320, 640, 640), cross_attention_dim=768, attention_head_dim=8
+        sample_size=64,
+        block_out_channels=sized((160, 320, 640, 640), (32, 32, 64, 64)),
+        cross_attention_dim=sized(768, 64),
+        attention_head_dim=8,
     )
     model.requires_grad_(False)
     model.to(DEVICE, torch.bfloat16)
@@ -146,8 +178,8 @@ def lora():
     optimizer = torch.optim.AdamW(layers, lr=1e-4)
     model.train()
     for _ in range(STEPS):
-        latents = torch.randn(8, 4, 64, 64).to(DEVICE, torch.bfloat16)
-        text = torch.randn(8, 77, 768).to(DEVICE, torch.bfloat16)
+        latents = torch.randn(sized(8, 1), 4, 64, 64).to(DEVICE, torch.bfloat16)
+        text = torch.randn(sized(8, 1), 77, sized(768, 64)).to(DEVICE, torch.bfloat16)
         with torch.autocast(DEVICE, torch.bfloat16):
             predicted = model(latents, torch.randint(0, 1000, (8,), device=DEVICE), text, return_dict=False)[0]
         functional.mse_loss(predicted.float(), latents.float()).backward()
@@ -163,8 +195,9 @@ def classification():
     average = torch.optim.swa_utils.AveragedModel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     scaler = torch.amp.GradScaler(DEVICE)
+    rows, width = sized(96, 4), sized(224, 96)
     for _ in range(STEPS):
-        images, target = torch.randn(96, 3, 224, 224).to(DEVICE), torch.randint(0, 1000, (96,)).to(DEVICE)
+        images, target = torch.randn(rows, 3, width, width).to(DEVICE), torch.randint(0, 1000, (rows,)).to(DEVICE)
         with torch.autocast(DEVICE):
             loss = functional.cross_entropy(model(images), target, label_smoothing=0.1)
         optimizer.zero_grad()
@@ -180,8 +213,12 @@ def segmentation():
 
     model = fcn_resnet50(weights=None, weights_backbone=None, num_classes=21, aux_loss=True).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    rows, width = sized(12, 2), sized(320, 96)
     for _ in range(STEPS):
-        images, target = torch.randn(12, 3, 320, 320).to(DEVICE), torch.randint(0, 21, (12, 320, 320)).to(DEVICE)
+        images, target = (
+            torch.randn(rows, 3, width, width).to(DEVICE),
+            torch.randint(0, 21, (rows, width, width)).to(DEVICE),
+        )
         losses = {name: functional.cross_entropy(each, target) for name, each in model(images).items()}
         loss = losses["out"] + 0.5 * losses["aux"]
         optimizer.zero_grad()
@@ -228,19 +265,19 @@ class GPT(nn.Module):
         for layer in self.h:
             x = layer(x)
         logits = self.lm_head(self.ln_f(x))
-        return functional.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1))
+        return functional.cross_entropy(logits.view(-1, logits.size(-1)), targets.reshape(-1))
 
 
 def nanogpt():
     """Trains a GPT with accumulated gradients, and evaluates it between steps."""
-    model = GPT().to(DEVICE)
+    model = (GPT(4, 128, 4, 256) if SMALL else GPT()).to(DEVICE)
     groups = [[each for each in model.parameters() if (each.dim() >= 2) == decays] for decays in (True, False)]
     optimizer = torch.optim.AdamW(
         [{"params": groups[0], "weight_decay": 0.1}, {"params": groups[1], "weight_decay": 0.0}], lr=6e-4
     )
 
     def batch():
-        tokens = torch.randint(0, 50257, (8, 1025))
+        tokens = torch.randint(0, 50257, (sized(8, 2), sized(1025, 257)))
         return tokens[:, :-1].to(DEVICE), tokens[:, 1:].to(DEVICE)
 
     for step in range(STEPS):

@@ -1,4 +1,7 @@
-"""Trainings that waste memory as programs of users do, with and without the mistake: pains.py NAME [--mended]."""
+"""Trainings that waste memory as programs of users do, with and without the mistake: pains.py NAME [--mended].
+
+With --cpu, they are of a size for the CPU.
+"""
 
 import contextlib
 import importlib
@@ -10,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-DEVICE = "npu" if "--npu" in sys.argv else "cuda"
+DEVICE = "npu" if "--npu" in sys.argv else "cpu" if "--cpu" in sys.argv else "cuda"
+SHARE = 8 if DEVICE == "cpu" else 1  # by which widths, lengths and vocabularies are smaller
 MENDED = "--mended" in sys.argv
 
 
@@ -34,7 +38,7 @@ class Model(nn.Module):
     def __init__(self, width, layers, vocabulary=32000):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
-        self.blocks = nn.ModuleList(Block(width, width // 128) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, max(width // 128, 1)) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
 
@@ -48,13 +52,13 @@ class Model(nn.Module):
         return self.head(self.hidden(tokens))
 
 
-def model_of(*arguments):
+def model_of(width, layers, vocabulary=32000):
     with torch.device(DEVICE):
-        return Model(*arguments)
+        return Model(width // SHARE, layers, vocabulary // SHARE)
 
 
 def batch_of(rows, length, vocabulary=32000):
-    return torch.randint(0, vocabulary, (rows, length), device=DEVICE)
+    return torch.randint(0, vocabulary // SHARE, (rows, length // SHARE), device=DEVICE)
 
 
 def loss_of(model, tokens):
@@ -166,7 +170,7 @@ def logits():
                     labels
                 )
             else:
-                loss = functional.cross_entropy(model(tokens).float()[:, :-1].reshape(-1, vocabulary), labels)
+                loss = functional.cross_entropy(model(tokens).float()[:, :-1].reshape(len(labels), -1), labels)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -259,5 +263,7 @@ def fraction():
 if __name__ == "__main__":
     if DEVICE == "npu":
         importlib.import_module("torch_npu")
+    torch.manual_seed(0)
     globals()[sys.argv[1]]()
-    print(f"{getattr(torch, DEVICE).max_memory_allocated()} bytes")
+    if DEVICE != "cpu":
+        print(f"{getattr(torch, DEVICE).max_memory_allocated()} bytes")
