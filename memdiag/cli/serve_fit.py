@@ -20,15 +20,15 @@ def serve_fit(
         str, typer.Option("--engine", metavar="vllm|sglang", help="Inference engine of the server.")
     ] = "vllm",
     context: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--context",
             metavar="N",
-            min=0,
+            min=1,
             help="Number of tokens in a request. Default: the maximum of the model.",
             show_default=False,
         ),
-    ] = 0,
+    ] = None,
     max_num_seqs: Annotated[
         int, typer.Option("--max-num-seqs", metavar="N", min=1, help="Maximum number of requests in a batch.")
     ] = 256,
@@ -81,7 +81,7 @@ def serve_fit(
         raise MemdiagError(phrase("serve_fit.tp", text=tp), phrase("serve_fit.tp.hint"))
     asked = ServeRequest(
         cast("Literal['vllm', 'sglang']", engine),
-        context=context,
+        context=context or 0,
         max_num_seqs=max_num_seqs,
         max_batched_tokens=max_batched_tokens,
         kv_dtype=cast("Literal['auto', 'fp8']", kv_dtype),

@@ -24,6 +24,7 @@ PartKind = Literal[
 ]
 PART_KINDS: tuple[PartKind, ...] = get_args(PartKind)
 Whole = Literal["card", "free_at_start", "unknown"]
+UseConclusion = Literal["preempted", "full", "limited", "ample", "fits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,40 @@ class ServingFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class ServingUse:
+    """Use of the KV cache while the server ran, from the lines that the engine writes at intervals.
+
+    Attributes:
+        num_samples: Number of these lines.
+        peak_usage: Largest share of the KV cache in use, 0 to 1; null: no line has it.
+        peak_line: Line of the log with the largest share, from 1; 0: none.
+        peak_time: Time of that line, as in the log; "" if it has none.
+        running_at_peak: Running requests in that line.
+        waiting_at_peak: Waiting requests in that line.
+        max_running: Largest number of running requests.
+        max_waiting: Largest number of waiting requests.
+        num_preemptions: Requests that the engine stopped for lack of KV cache (SGLang: retracted); at least this many.
+        conclusion: "preempted" (the KV cache was too small), "full" (requests waited for KV cache), "limited" (requests
+            waited although the KV cache had room), "ample" (at most 60 % was in use, and no request waited) or "fits".
+        needed_bytes: For "ample": KV cache of a card for the peak and a quarter more; null: unknown.
+        fixes: Flags to change.
+    """
+
+    num_samples: int
+    peak_usage: float | None
+    peak_line: int
+    peak_time: str
+    running_at_peak: int
+    waiting_at_peak: int
+    max_running: int
+    max_waiting: int
+    num_preemptions: int
+    conclusion: UseConclusion
+    needed_bytes: int | None
+    fixes: tuple[Fix, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ServingReport:
     """The memory of an inference server.
 
@@ -114,6 +149,7 @@ class ServingReport:
         failure: Why the server did not start; null if the log has no failure.
         num_lines: Lines read.
         is_truncated: Whether the log is longer than the part that was read.
+        use: Use of the KV cache while the server ran; null if the log does not have it.
     """
 
     source: str
@@ -129,3 +165,4 @@ class ServingReport:
     failure: ServingFailure | None
     num_lines: int
     is_truncated: bool = False
+    use: ServingUse | None = None

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from memdiag.errors import MemdiagError
 from memdiag.results.serve_fit import Basis, PlannedPart, ServeFitReport, ServePlan
 from memdiag.serving.case import fraction_down
 from memdiag.serving.shapes import Shapes
@@ -71,9 +72,21 @@ def plan(name: str, shapes: Shapes, asked: ServeRequest, file_bytes: int | None 
         shapes: Its shapes.
         asked: The card and the engine.
         file_bytes: Size of its safetensors files; None if there are none.
+
+    Raises:
+        MemdiagError: The model supports no request of that length, or none of the tensor-parallel sizes.
     """
     context = asked.context or shapes.longest or 4096
+    if shapes.longest and context > shapes.longest:
+        raise MemdiagError(
+            phrase("serve_fit.context", context=context, longest=shapes.longest), phrase("serve_fit.context.hint")
+        )
     sizes = [tp for tp in asked.sizes if shapes.heads % tp == 0]
+    if not sizes:
+        raise MemdiagError(
+            phrase("serve_fit.heads", sizes=", ".join(map(str, asked.sizes)), heads=shapes.heads),
+            phrase("serve_fit.heads.hint"),
+        )
     notes = [phrase("serve_fit.note.encoder")] if shapes.has_encoder else []
     return ServeFitReport(
         name,

@@ -15,6 +15,7 @@ from memdiag.results.serving import ServingCard, ServingFailure, ServingReport
 from memdiag.serving.case import FailedStart
 from memdiag.serving.engines import ENGINES, Engine
 from memdiag.serving.rules import LogValue, LogValues, ValueCollector
+from memdiag.serving.use import use_of
 from memdiag.text import phrase
 
 MOST_BYTES = 256 << 20  # a start-up log is far smaller
@@ -79,6 +80,7 @@ def read_log_text(text: str, total_bytes: int | None = None, source: str = "text
         facts.settings,
         None,
         len(lines),
+        use=use_of(lines, engine.START, engine.NAME, _kv_bytes(cards)),
     )
     message = next(iter(read_text(text).messages), None)
     if message is None or message.is_warning:
@@ -99,6 +101,12 @@ def read_log_text(text: str, total_bytes: int | None = None, source: str = "text
         total or total_bytes,
     )
     return replace(report, failure=_failure(engine, case, message))
+
+
+def _kv_bytes(cards: tuple[ServingCard, ...]) -> int | None:
+    """Returns the KV cache of the card that has the smallest one."""
+    sizes = (part.bytes for card in cards for part in card.parts if part.kind == "kv_cache")
+    return min((size for size in sizes if size), default=None)
 
 
 def is_server_log(text: str) -> bool:

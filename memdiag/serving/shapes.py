@@ -30,6 +30,12 @@ _PATTERNS = {"gemma2": 2, "gemma3_text": 6}  # one full layer in so many, if the
 _BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 
 
+# Kinds of rotary embeddings whose configuration already has the scaled length
+_UNSCALED = frozenset(
+    {None, "default", "llama3", "su", "longrope", "mrope", "yarn", "deepseek_yarn", "deepseek_llama_scaling"}
+)
+
+
 @dataclass(frozen=True)
 class Shapes:
     """The sizes of a model.
@@ -157,9 +163,22 @@ def shapes_of(config: Mapping[str, Any]) -> Shapes:
         weight_bytes=_weight_bytes(config, text),
         table_bytes=table_bytes(text, rope if latent else head_dim),
         cache_bytes=_BYTES.get(_dtype(config, text), 2.0),
-        longest=int(text.get("max_position_embeddings") or 0),
+        longest=_longest(text),
         has_encoder=any(config.get(key) for key in ("vision_config", "audio_config")),
     )
+
+
+def _longest(text: Mapping[str, Any]) -> int:
+    """Returns the longest request in tokens, with the scaling of rotary embeddings (vllm/config/model.py of 0.33)."""
+    longest = int(text.get("max_position_embeddings") or 0)
+    rope = text.get("rope_scaling") or text.get("rope_parameters")
+    if not isinstance(rope, dict) or _is_gemma(text):
+        return longest
+    kind = rope.get("rope_type") or rope.get("type")
+    if kind in _UNSCALED:
+        return longest
+    factor = rope.get("factor")
+    return int(longest * factor) if isinstance(factor, int | float) and factor > 1 else longest
 
 
 def _number(text: Mapping[str, Any], key: str) -> int:

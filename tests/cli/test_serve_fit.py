@@ -43,13 +43,27 @@ def test_markdown_has_the_table_and_the_flags(capsys, tmp_path):
 
 
 def test_markdown_says_if_nothing_fits(capsys):
-    out = printed(capsys, "--md", "--context", "100000000").out
+    out = printed(capsys, "--md", "--max-num-seqs", "100000").out
     assert "```" not in out
+    assert "memdiag serving" not in out  # there is no first start to verify
     assert [line.count("|") for line in out.splitlines() if line.startswith("|")] == [8] * 6
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--engine", "tgi"), ("--kv-dtype", "int3"), ("--tp", "1,x"), ("--tp", "0"), ("--tp", "")]
+    "arguments",
+    [
+        ("--engine", "tgi"),
+        ("--kv-dtype", "int3"),
+        ("--tp", "1,x"),
+        ("--tp", "0"),
+        ("--tp", ""),
+        ("--tp", "3,5"),
+        ("--context", "100000000"),
+    ],
 )
 def test_wrong_options_are_errors_with_a_hint(capsys, arguments):
     assert "hint:" in printed(capsys, *arguments, status=2).err
+
+
+def test_a_request_of_no_tokens_is_refused(capsys):
+    assert "--context" in printed(capsys, "--context", "0", status=2).err

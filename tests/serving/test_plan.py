@@ -182,3 +182,15 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path):
             read_shapes(tmp_path)
     with pytest.raises(MemdiagError):
         read_shapes(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("rope", "longest"),
+    [
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16_384}, 131_072),
+        ({"type": "linear", "factor": 2.0}, 262_144),
+        ({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}, 131_072),
+    ],
+)
+def test_linear_scaling_of_rotary_embeddings_allows_longer_requests(rope, longest):
+    assert shapes_of({**LLAMA_8B, "rope_scaling": rope}).longest == longest

@@ -26,7 +26,8 @@ def render(report: ServeFitReport, look: Look = PLAIN) -> str:
         lines += [f"### {escape(phrase('serve_fit.flags'))}", "", *fence([" ".join(shown.flags)]), ""]
     else:
         lines += [escape(phrase("serve_fit.none", context=report.context)), ""]
-    lines += [escape(note) + "\n" for note in (*report.notes, phrase("serve_fit.verify"))]
+    verify = [phrase("serve_fit.verify")] if shown is not None and shown.flags else []
+    lines += [escape(note) + "\n" for note in (*report.notes, *verify)]
     lines.append(f"<sub>memdiag {escape(__version__)}</sub>")
     text = "\n".join(lines) + "\n"
     return text if look.unicode else in_ascii(text)

@@ -31,5 +31,6 @@ def render(report: ServeFitReport, look: Look = PLAIN) -> str:
     page.gap()
     for note in report.notes:
         page.text(note)
-    page.text(phrase("serve_fit.verify"))
+    if shown is not None and shown.flags:
+        page.text(phrase("serve_fit.verify"))
     return page.finish()

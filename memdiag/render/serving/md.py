@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from memdiag.render.serving import words
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.markdown import code, escape, table
+from memdiag.results.finding import Fix
 from memdiag.results.serving import ServingFailure, ServingReport
 from memdiag.text import in_ascii, phrase
 from memdiag.version import __version__
@@ -23,6 +26,10 @@ def render(report: ServingReport, look: Look = PLAIN) -> str:
             lines += [escape(phrase("serving.same", count=len(others), who=", ".join(others))), ""]
     if found := words.requests(report):
         lines += [f"### {escape(phrase('serving.requests'))}", "", *(f"- {escape(line)}" for line in found), ""]
+    if report.use is not None:
+        lines += [f"### {escape(phrase('serving.use', samples=report.use.num_samples))}", ""]
+        lines += [*(f"- {escape(line)}" for line in words.use(report.use)), ""]
+        lines += [escape(words.use_means(report.use)), "", *_fixes(report.use.fixes)]
     if settings := words.settings(report):
         lines += [f"{escape(phrase('serving.settings'))}: {code(settings)}", ""]
     if report.failure is not None:
@@ -40,6 +47,12 @@ def _failure(failure: ServingFailure) -> list[str]:
         lines += [escape(words.missing(failure.missing_bytes)), ""]
     if failure.fixes:
         lines += [f"### {escape(phrase('serving.fits'))}", ""]
-    for number, fix in enumerate(failure.fixes, 1):
-        lines.append(f"{number}. {escape(fix.title)}: {code(fix.change)}. {escape(fix.caveat)}")
-    return [*lines, ""] if failure.fixes else lines
+    return [*lines, *_fixes(failure.fixes)]
+
+
+def _fixes(fixes: Sequence[Fix]) -> list[str]:
+    lines = [
+        f"{number}. {escape(fix.title)}: {code(fix.change)}. {escape(fix.caveat)}"
+        for number, fix in enumerate(fixes, 1)
+    ]
+    return [*lines, ""] if lines else []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from memdiag.render.serving import words
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.page import TerminalPage
+from memdiag.results.finding import Fix
 from memdiag.results.serving import ServingFailure, ServingReport
 from memdiag.text import phrase, plain
 
@@ -25,6 +28,12 @@ def render(report: ServingReport, look: Look = PLAIN) -> str:
         page.title(phrase("serving.requests"))
         for line in lines:
             page.text(line, indent=2)
+    if report.use is not None:
+        page.title(phrase("serving.use", samples=report.use.num_samples))
+        for line in words.use(report.use):
+            page.text(plain(line), indent=2)
+        page.text(words.use_means(report.use), indent=2)
+        _fixes(page, report.use.fixes)
     if settings := words.settings(report):
         page.title(phrase("serving.settings"))
         page.text(plain(settings), indent=2)
@@ -43,9 +52,13 @@ def _failure(page: TerminalPage, report: ServingReport, failure: ServingFailure)
         page.text(words.missing(failure.missing_bytes), indent=2)
     if failure.fixes:
         page.title(phrase("serving.fits"))
-    for number, fix in enumerate(failure.fixes, 1):
+    _fixes(page, failure.fixes)
+    page.gap()
+    page.text(plain(phrase("serving.failure.more", name=report.source)))
+
+
+def _fixes(page: TerminalPage, fixes: Sequence[Fix]) -> None:
+    for number, fix in enumerate(fixes, 1):
         page.text(f"{number}. {plain(fix.title)}", indent=2)
         page.paste(plain(fix.change), indent=5)
         page.text(plain(fix.caveat), indent=5)
-    page.gap()
-    page.text(plain(phrase("serving.failure.more", name=report.source)))

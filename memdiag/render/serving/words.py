@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memdiag.render.support.amounts import percent
-from memdiag.results.serving import ServingCard, ServingPart, ServingReport
+from memdiag.results.serving import ServingCard, ServingPart, ServingReport, ServingUse
 from memdiag.text import Phrase, phrase
 from memdiag.units import format_bytes, format_count
 
@@ -84,6 +84,25 @@ def requests(report: ServingReport) -> list[str]:
     if report.max_concurrency is not None:
         lines.append(phrase("serving.concurrency", number=f"{report.max_concurrency:.2f}"))
     return lines
+
+
+def use(found: ServingUse) -> list[str]:
+    """Returns the use of the KV cache, in sentences."""
+    lines: list[str] = []
+    if found.peak_usage is not None:
+        when = f"{found.peak_time}, " if found.peak_time else ""
+        line = phrase("serving.from.printed", line=found.peak_line)
+        lines.append(phrase("serving.use.peak", usage=percent(found.peak_usage), when=when, line=line))
+        lines.append(phrase("serving.use.requests", running=found.running_at_peak, waiting=found.waiting_at_peak))
+        lines.append(phrase("serving.use.most", running=found.max_running, waiting=found.max_waiting))
+    if found.num_preemptions:
+        lines.append(phrase("serving.use.preemptions", count=found.num_preemptions))
+    return lines
+
+
+def use_means(found: ServingUse) -> Phrase:
+    """Returns what follows from the use of the KV cache."""
+    return phrase(f"serving.use.{found.conclusion}")
 
 
 def settings(report: ServingReport) -> str:
