@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from memdiag.fix.case import FixCase, LifetimePools
+from memdiag.fix.case import FixCase, PooledRun
 from memdiag.fix.edit import Edit
 from memdiag.text import Phrase
 
@@ -42,7 +42,7 @@ class Proposal:
     inside: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     conf: str = ""
-    pools: LifetimePools | None = None
+    pools: PooledRun | None = None
     lifts_fraction: bool = False
     is_safe: bool = True
     forward_share: float = 0.0

@@ -32,7 +32,7 @@ class Peaks:
 
 
 @dataclass(frozen=True)
-class LifetimePools:
+class PooledRun:
     """The lifetime-segregated pools of MindSpeed, in place of PyTorch's allocator.
 
     Attributes:
@@ -58,7 +58,7 @@ class Given:
     edit: Edit = field(default_factory=Edit)
     conf: str | None = None
     lifts_fraction: bool = False
-    pools: LifetimePools | None = None
+    pools: PooledRun | None = None
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class FixCase:
             return self._peaks_in_pools(edited(self.subject.workload, given.edit), given.pools)
         return self.peaks(given.edit, given.conf, lifts_fraction=given.lifts_fraction)
 
-    def _peaks_in_pools(self, workload: Workload, pools: LifetimePools) -> Peaks:
+    def _peaks_in_pools(self, workload: Workload, pools: PooledRun) -> Peaks:
         """Replays requests with lifetime-segregated pools on the card, and returns the worst result.
 
         As long as the card has memory, the pools reserve more of it, so there is no peak without a limit.

@@ -51,32 +51,37 @@ def choose(case: FixCase, *, unsafe: bool, without: Collection[str] = ()) -> Fix
     for name in PROGRAM_REMEDIES:
         found = [] if name in without else list(PROGRAM_REMEDIES[name].propose(case))
         plan.refused += [each for each in found if isinstance(each, Refusal)]
-        proposals = _proposals(found)
-        if not proposals:
-            continue
-        best = _least(case, [], proposals)
-        alone = _peaks(case, [best])
-        if not _saves(alone, base):
-            continue
-        if plan.predicted.fits or not (best.is_safe or unsafe):
-            plan.alone.append((best, alone))
-            continue
-        if plan.chosen:
-            proposals = _proposals(PROGRAM_REMEDIES[name].propose(case.after(_given(plan.chosen))))
-            if not proposals:  # the chosen remedies have already removed these bytes
-                plan.alone.append((best, alone))
-                continue
-        first, best = best, _least(case, plan.chosen, proposals)
-        together = _peaks(case, [*plan.chosen, best])
-        plan.alone.append((best, alone if best is first else _peaks(case, [best])))
-        if _saves(together, plan.predicted):
-            plan.chosen.append(best)
-            plan.predicted = together
+        _add(case, plan, name, _proposals(found), unsafe=unsafe)
     if plan.predicted.fits:
         _drop_unneeded(case, plan)
     else:
         plan.refused += by_hand(case)
     return plan
+
+
+def _add(case: FixCase, plan: FixPlan, name: str, proposals: list[Proposal], *, unsafe: bool) -> None:
+    """Adds a remedy to the plan if the program does not fit yet, and the remedy saves something.
+
+    A remedy may save nothing alone but something with others, if they lower a peak at another time.
+    """
+    first = _least(case, [], proposals) if proposals else None
+    alone = None if first is None else _peaks(case, [first])
+    if first is not None and alone is not None and not _saves(alone, plan.base):
+        first = None
+    best = first
+    if not plan.predicted.fits:
+        if plan.chosen:
+            proposals = _proposals(PROGRAM_REMEDIES[name].propose(case.after(_given(plan.chosen))))
+            best = _least(case, plan.chosen, proposals) if proposals else None
+        if best is not None and (best.is_safe or unsafe):
+            together = _peaks(case, [*plan.chosen, best])
+            if _saves(together, plan.predicted):
+                plan.alone.append((best, alone if best is first and alone else _peaks(case, [best])))
+                plan.chosen.append(best)
+                plan.predicted = together
+                return
+    if first is not None and alone is not None:
+        plan.alone.append((first, alone))
 
 
 def _proposals(found: Iterable[Proposal | Refusal]) -> list[Proposal]:

@@ -58,7 +58,7 @@ def stand_in(installed: Installed) -> Path:
     version = installed.version_of("torch_npu")
     if not version:
         raise MemdiagError(
-            phrase("phantom.no-torch-npu", python=installed.python), installed.hint("phantom.no-torch-npu.hint")
+            phrase("phantom.no-torch-npu", python=installed.python), installed.hint(phrase("phantom.no-torch-npu.hint"))
         )
     first, last = SUPPORTED
     if not first <= _release(version) <= last:

@@ -52,11 +52,9 @@ class Installed:
         """Returns the version of a package, or "" if it is not installed."""
         return self.packages[package]["version"] if package in self.packages else ""
 
-    def hint(self, key: str) -> str:
-        """Returns the hint with this key for a missing package; it names a Python that memdiag only assumed."""
-        if self.program:
-            return phrase("phantom.assumed.hint", program=self.program, python=self.python)
-        return phrase(key)
+    def hint(self, known: str) -> str:
+        """Returns the hint for a missing package: ``known``, or one that names a Python that memdiag only assumed."""
+        return phrase("phantom.assumed.hint", program=self.program, python=self.python) if self.program else known
 
     def folder_of(self, package: str) -> str:
         """Returns the folder of a package."""

@@ -16,11 +16,11 @@ from tests.fix.mindspeed_stand_in import make
 
 FACTS = frozenset({"library mindspeed", "switch memory-fragmentation"})
 PROGRAM = """
-import os, sys, types
+import itertools, os, sys, types
 sys.path[:0] = [{inside!r}, {folder!r}]
 sys.argv[1:] = {words!r}
 import torch
-used = iter((100, 300, 200))
+used = itertools.chain((100, 300), itertools.repeat(200))  # how often it is read depends on the time
 said = []
 torch.npu = types.SimpleNamespace(
     set_per_process_memory_fraction=lambda share: said.append(share),

@@ -177,3 +177,32 @@ def test_a_program_that_recomputes_its_blocks_is_not_recomputed_as_a_whole(tmp_p
     report = fix(INNER, "40MiB", tmp_path, "--dry-run")
     assert not report["recorded"]["fits"]
     assert not any(step["name"] == "checkpoint" for step in report["steps"]), report["steps"]
+
+
+EVALUATED = """
+import torch
+from torch import nn
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
+    def forward(self, x):
+        hidden = self.up(x)
+        hidden = nn.functional.gelu(hidden)
+        hidden = hidden * 2
+        return self.down(hidden)
+net = nn.Sequential(*(Block() for _ in range(6)))
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    net(torch.randn(4096, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+outputs = [net(torch.randn(4096, 64)) for _ in range(6)]
+"""
+
+
+def test_a_remedy_that_saves_only_with_another_one_is_chosen(tmp_path):
+    """An evaluation without no_grad hides the peak of training, which recomputing lowers."""
+    report = fix(EVALUATED, "45MiB", tmp_path, "--dry-run")
+    assert [step["name"] for step in report["steps"] if step["is_chosen"]] == ["no-grad", "checkpoint"], report
+    assert report["predicted"]["fits"]

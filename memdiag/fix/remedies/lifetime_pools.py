@@ -12,7 +12,7 @@ from dataclasses import replace
 from memdiag.analyzers.lifetime_pools import buffer_bytes
 from memdiag.errors import MemdiagError
 from memdiag.fix.base import Proposal, Refusal
-from memdiag.fix.case import FixCase, LifetimePools
+from memdiag.fix.case import FixCase, PooledRun
 from memdiag.fix.edit import Edit
 from memdiag.text import phrase
 from memdiag.units import format_bytes
@@ -41,7 +41,7 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
         yield Refusal(NAME, phrase("fix.refused.pools.exclusive", name=_EXPANDABLE), (), _OFF)
         return
     budget, outside = case.budget_bytes, max(case.subject.most_outside, buffer_bytes(case.trace))
-    pools = LifetimePools(_POLICIES, max(math.floor((budget - outside) / budget * 100) / 100, 0.01))
+    pools = PooledRun(_POLICIES, max(math.floor((budget - outside) / budget * 100) / 100, 0.01))
     try:
         fits = case.peaks_given(replace(case.given, pools=pools)).fits
     except MemdiagError:  # no evidence for the hooks

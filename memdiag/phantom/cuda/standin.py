@@ -152,7 +152,9 @@ def stand_in(installed: Installed) -> Path:
         MemdiagError: torch has no CUDA, or an unknown version; or there is no compiler.
     """
     if not installed.version_of("torch"):
-        raise MemdiagError(phrase("phantom.no-torch", python=installed.python), installed.hint("phantom.no-torch.hint"))
+        raise MemdiagError(
+            phrase("phantom.no-torch", python=installed.python), installed.hint(phrase("phantom.no-torch.hint"))
+        )
     torch = Torch(Path(installed.folder_of("torch")), installed.version_of("torch"))
     if torch.cuda[0] not in SUPPORTED or not (torch.folder / "lib" / "libtorch_cuda.so").is_file():
         built = (
