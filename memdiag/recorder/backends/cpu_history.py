@@ -62,7 +62,7 @@ class CpuHistory:
         for time_ns, _, addr, size, link in found:
             frames = lists.get(id(link))
             if frames is None:
-                frames = lists[id(link)] = [self._frame(call.extra_fields.caller) for call in _unfold(link)]
+                frames = lists[id(link)] = self._frames_of(_unfold(link))
             self.add(time_ns // 1000, addr, size, frames)
 
     def add(self, time_us: int, addr: int, size: int, frames: _Frames) -> None:
@@ -83,6 +83,23 @@ class CpuHistory:
         entry = _entry(time_us, addr, size, frames)
         self._entries.append({"action": "free_requested", **entry})
         self._entries.append({"action": "free_completed", **entry})
+
+    def _frames_of(self, calls: list[Any]) -> _Frames:
+        """Returns the frames of calls, innermost first.
+
+        The profiler reports each function that runs when it starts as a call from its own line at that moment. If this
+        function has called another one since, that call has its present line, and the older one is left out.
+        """
+        frames: _Frames = []
+        for call in calls:
+            fields = call.extra_fields
+            frame, itself = self._frame(fields.caller), getattr(fields, "callsite", None)
+            is_at_start = itself is not None and self._frame(itself) is frame
+            inner = frames[-1] if frames else None
+            if is_at_start and inner and (inner["filename"], inner["name"]) == (frame["filename"], frame["name"]):
+                continue
+            frames.append(frame)
+        return frames
 
     def _frame(self, caller: Any) -> dict[str, Any]:
         try:
