@@ -88,7 +88,7 @@ class CpuHistory:
         """Returns the frames of calls, innermost first.
 
         The profiler reports each function that runs when it starts as a call from its own line at that moment. If this
-        function has called another one since, that call has its present line, and the older one is left out.
+        function has called another function since then, that call has the present line, so the older line is omitted.
         """
         frames: _Frames = []
         for call in calls:
