@@ -93,12 +93,11 @@ class CpuHistory:
         frames: _Frames = []
         for call in calls:
             fields = call.extra_fields
-            frame, itself = self._frame(fields.caller), getattr(fields, "callsite", None)
-            is_at_start = itself is not None and self._frame(itself) is frame
-            inner = frames[-1] if frames else None
-            if is_at_start and inner and (inner["filename"], inner["name"]) == (frame["filename"], frame["name"]):
-                continue
-            frames.append(frame)
+            frame, inner = self._frame(fields.caller), frames[-1] if frames else None
+            is_same = inner and (inner["filename"], inner["name"]) == (frame["filename"], frame["name"])
+            itself = getattr(fields, "callsite", None) if is_same else None  # C functions have none
+            if itself is None or self._frame(itself) is not frame:
+                frames.append(frame)
         return frames
 
     def _frame(self, caller: Any) -> dict[str, Any]:
