@@ -92,6 +92,14 @@ def test_the_output_of_a_recomputed_block_remains_though_it_is_not_its_last_tens
     assert report["losses"]["largest_relative"] < 1e-6
 
 
+STEPS = """
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    net(torch.randn(8192, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 SKIPPING = """
 import torch
 from torch import nn
@@ -128,18 +136,12 @@ class Net(nn.Module):
         return x
 
 torch.manual_seed(0)
-net = Net()
-optimizer = torch.optim.SGD(net.parameters(), 0.1)
-for _ in range(3):
-    net(torch.randn(8192, 64)).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
 """
 
 
 def test_blocks_that_return_several_tensors_keep_them(tmp_path):
     """The program holds such outputs until it uses them, even if recomputing would free what they are made of."""
-    report = fix(SKIPPING, "120MiB", tmp_path)
+    report = fix(SKIPPING + STEPS, "120MiB", tmp_path)
     assert [step["name"] for step in report["steps"] if step["is_chosen"]] == ["checkpoint"], report
     assert any("several tensors" in each["reason"] for each in report["refused"])
     assert report["actual"]["fits"]
@@ -163,18 +165,12 @@ class Net(nn.Module):
             x = x + checkpoint(lambda y, part=part: part[2](part[1](part[0](y))), x, use_reentrant=False)
         return self.head(x)
 
-net = Net()
-optimizer = torch.optim.SGD(net.parameters(), 0.1)
-for _ in range(3):
-    net(torch.randn(8192, 64)).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
 """
 
 
 def test_a_program_that_recomputes_its_blocks_is_not_recomputed_as_a_whole(tmp_path):
     """The model itself is no part of itself, so recomputing it could not be applied."""
-    report = fix(INNER, "40MiB", tmp_path, "--dry-run")
+    report = fix(INNER + STEPS, "40MiB", tmp_path, "--dry-run")
     assert not report["recorded"]["fits"]
     assert not any(step["name"] == "checkpoint" for step in report["steps"]), report["steps"]
 

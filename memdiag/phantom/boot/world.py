@@ -34,9 +34,13 @@ def begin() -> None:
     # A backward pass leaves threads that are still dropping their last references. On a real device the program ends
     # much later. Here it may end before them, and then Python kills a thread in the middle, which aborts the process.
     atexit.register(_let_threads_end)
-    sys.meta_path.insert(0, _After({"torch._inductor.runtime.benchmarking": _time, "triton.testing": _time_triton}))
     engines = _part("memdiag_phantom_engines", "engines.py")
-    sys.meta_path.insert(0, _After({engines.GENERATION: engines.end_generation}))
+    prepared = {
+        "torch._inductor.runtime.benchmarking": _time,
+        "triton.testing": _time_triton,
+        engines.GENERATION: engines.end_generation,
+    }
+    sys.meta_path.insert(0, _After(prepared))
     is_npu = "MEMDIAG_PHANTOM_NPU_TOTAL" in os.environ and find_spec("torch_npu") is not None
     if is_npu:
         sys.meta_path.insert(0, _After({"torch_npu": lambda _: _refuse_compiling()}))
