@@ -48,7 +48,11 @@ def annotate(trace: Trace, recorded: ProcessMarks | None = None) -> Trace:
         (recorded and phases_of(recorded, device)) or mark(device, evidence, lay_out(trace, device))
         for device in trace.devices
     ]
-    devices = tuple(_annotated(device, found, evidence) for device, found in zip(trace.devices, marks, strict=True))
+    has_cublas = trace.backend == "cuda"
+    devices = tuple(
+        _annotated(device, found, evidence, has_cublas=has_cublas)
+        for device, found in zip(trace.devices, marks, strict=True)
+    )
     if recorded is not None:
         trace = replace(trace, devices=devices)
         strings, devices = name_tensors(trace, recorded, [names for _, names in seen])
@@ -78,9 +82,9 @@ def _with_recorded(recorded: ProcessMarks, device: DeviceTrace, seen: tuple[Arra
     )
 
 
-def _annotated(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) -> DeviceTrace:
+def _annotated(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence, *, has_cublas: bool) -> DeviceTrace:
     lives = measure(device, marks, evidence)
-    category = infer(device, lives, evidence)
+    category = infer(device, lives, evidence, has_cublas=has_cublas)
     observed = classify(device, lives, category)
     lifetime = like_earlier_steps(device, lives, observed, evidence.marker[device.tensors.stack] == SILENT)
     tensors = device.tensors.replace(

@@ -30,6 +30,7 @@ from memdiag.trace.evidence import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER,
 from memdiag.trace.lifetimes import Lives
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
+from memdiag.trace.workspaces import blas_workspaces
 
 (
     _UNKNOWN,
@@ -44,15 +45,8 @@ from memdiag.trace.table import Array
     _KV_CACHE,
 ) = range(len(schema.CATEGORIES))
 
-# cuBLAS's default workspaces (parseChosenWorkspaceSize in CublasHandlePool.cpp). No other tensor has the size of
-# :4096:2:16:8. Hopper's 32 MiB is a common size, so it counts only if it is allocated in one of the first matmuls of a
-# forward or backward, and retained: for several steps, or, in a trace of one step, if only two tensors have this size.
-CUBLAS_WORKSPACE = 8_519_680
-HOPPER_WORKSPACE = 33_554_432
-_FEW_WORKSPACES = 2  # of one stream: of the thread that runs the forward, and of autograd's thread
 
-
-def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
+def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence, *, has_cublas: bool) -> Array:
     """Returns the category (int8, index into CATEGORIES) of every tensor; categories from the source are kept."""
     tensors = device.tensors
     stack, born = tensors.stack, lives.phase_alloc
@@ -66,12 +60,11 @@ def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
     making = evidence.moving[stack] | evidence.building[stack]
     loaded = (born == INITIALISATION) | evidence.moving[stack] | lives.before & (evidence.loading[stack] | making)
     moved = _moved_gradients(device, evidence.apply_line[stack])
-    in_pass = (born == FORWARD) | (born == BACKWARD)
-    matmul = (tensors.requested_bytes == CUBLAS_WORKSPACE) & (in_pass | lives.before)
-    hopper = tensors.requested_bytes == HOPPER_WORKSPACE
-    matmul |= hopper & in_pass & lives.kept & ((survived > 1) | (survived == 1) & (hopper.sum() <= _FEW_WORKSPACES))
+    workspace = evidence.workspace[stack]
+    if has_cublas:
+        workspace |= blas_workspaces(device, lives, evidence)
     conditions = {
-        _WORKSPACE: stays & (evidence.workspace[stack] | matmul),
+        _WORKSPACE: stays & workspace,
         _OPTIMIZER_STATE: evidence.state[stack] & outlasts | (in_step | (born == OPTIMIZER)) & decided | replaced,
         _KV_CACHE: evidence.kv_cache[stack] & stays,
         _PARAMETER: loaded & outlasts & making & ~moved,

@@ -8,10 +8,10 @@ import pytest
 from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.build import RawTrace, build_trace
-from memdiag.trace.categories import HOPPER_WORKSPACE
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.stacks import Frame, Stacks
+from memdiag.trace.workspaces import HOPPER_WORKSPACE
 from tests.trace.trainings import NO_FRAMES, born, names, trained
 from tests.training import BACKWARD, MIB, Training, forward
 
@@ -73,31 +73,58 @@ def test_categories_given_by_the_source_are_kept():
 
 
 class OnHopper(Training):
-    """A training whose first forward and first backward allocate a workspace of cuBLAS."""
+    """A training on Hopper: the first output of the forward, and of backward, is followed by a workspace of cuBLAS."""
 
-    def _forward(self, size):
-        activations = super()._forward(size)
-        if not self.gradients and not self.states:
-            self.alloc(HOPPER_WORKSPACE, forward(0), "workspace")
-        return activations
+    def __init__(self, *, retains=False, **options):
+        super().__init__(**options)
+        self.retains, self.outputs = retains, {"activation": forward(0), "gradient": NO_FRAMES}
 
-    def _backward(self, activations, size):
-        if not self.states:
-            self.phase = "backward"
-            self.alloc(HOPPER_WORKSPACE, NO_FRAMES, "workspace")
-        super()._backward(activations, size)
+    def alloc(self, size, frames, category):
+        found = super().alloc(size, frames, category)
+        if self.outputs.get(category) == frames:
+            del self.outputs[category]
+            super().alloc(HOPPER_WORKSPACE, frames, "workspace")
+        return found
+
+    def _optimize(self):
+        if not self.retains:
+            super()._optimize()
+
+    def _zero_grad(self):
+        if not self.retains:
+            super()._zero_grad()
 
 
-@pytest.mark.parametrize(("steps", "size", "found"), [(1, 4 * MIB, 2), (4, 4 * MIB, 2), (1, HOPPER_WORKSPACE, 0)])
-def test_workspaces_of_cublas_on_hopper_are_found_also_in_one_step(steps, size, found):
-    program = OnHopper(size=size)
+@pytest.mark.parametrize("size", [4 * MIB, HOPPER_WORKSPACE // 3, HOPPER_WORKSPACE // 2, HOPPER_WORKSPACE])
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("until", ["", "forward", "backward"])
+@pytest.mark.parametrize("retains", [False, True])  # gradients, and there is no optimizer
+def test_workspaces_of_cublas_on_hopper_are_found_by_their_order(size, steps, until, retains):
+    program = OnHopper(size=size, retains=retains)
     program.initialise()
     for _ in range(steps):
         program.step()
-    program.step(until="forward")
-    tensors = program.trace().devices[0].tensors
-    chosen = tensors.category == CATEGORIES.index("workspace")
-    assert tensors.requested_bytes[chosen].tolist() == [HOPPER_WORKSPACE] * found
+    if until:
+        program.step(until=until)
+    device = program.trace().devices[0]
+    found = device.tensors.category[born(device)] == CATEGORIES.index("workspace")
+    assert found.tolist() == [category == "workspace" for category, _, _ in program.truth]
+
+
+def test_tensors_of_the_size_of_a_workspace_are_none_without_a_multiplication():
+    program = Training(size=HOPPER_WORKSPACE)
+    program.initialise()
+    program.step(until="backward")
+    device = program.trace().devices[0]
+    assert CATEGORIES.index("workspace") not in device.tensors.category
+
+
+def test_npus_have_no_workspaces_of_cublas():
+    program = OnHopper()
+    program.initialise()
+    program.step()
+    device = program.trace(backend="npu").devices[0]
+    assert CATEGORIES.index("workspace") not in device.tensors.category
 
 
 def test_a_real_training_step_adds_up(shared):

@@ -1,0 +1,80 @@
+"""Finds the workspaces of cuBLAS among tensors whose stacks have no C++ frames.
+
+PyTorch allocates a workspace for each thread and stream, in the first matrix multiplication there, right after its
+output, and keeps it (getNewWorkspace in CUDABlas, parseChosenWorkspaceSize in CublasHandlePool.cpp). A training has
+two: of the thread that runs the forward, and of autograd's thread.
+
+No other tensor has the default size of ``:4096:2:16:8``. On Hopper and newer GPUs, the size is 32 MiB, a common size,
+so these workspaces are found by their order:
+
+* forward: the first retained tensor of this size that follows a tensor of the same call site (the output);
+* backward: the first retained tensor of this size, or the second, if both are adjacent: then the first is the output of
+  the multiplication, the gradient of a weight of this size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memdiag.trace.evidence import BACKWARD, FORWARD, StackEvidence
+from memdiag.trace.lifetimes import Lives
+from memdiag.trace.model import DeviceTrace
+from memdiag.trace.table import Array
+
+CUBLAS_WORKSPACE = 8_519_680
+HOPPER_WORKSPACE = 33_554_432
+
+
+def blas_workspaces(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
+    """Returns which tensors of a GPU are workspaces of cuBLAS, by their size and order (bool, one per tensor)."""
+    size = device.tensors.requested_bytes
+    found: Array = (size == CUBLAS_WORKSPACE) & ~lives.same_visit
+    large = size == HOPPER_WORKSPACE
+    # A GPU older than Hopper has workspaces of the other size. C++ frames identify workspaces without this rule.
+    if not found.any() and not evidence.workspace[device.tensors.stack[large]].any():
+        for stream in np.unique(device.tensors.stream[large]):
+            found[_of_stream(device, lives, evidence, int(stream))] = True
+    return found
+
+
+def _of_stream(device: DeviceTrace, lives: Lives, evidence: StackEvidence, stream: int) -> list[int]:
+    """Returns the rows of the workspaces of 32 MiB of a stream: of the forward and of autograd's thread."""
+    tensors, born = device.tensors, lives.phase_alloc
+    made = evidence.loading | evidence.moving | evidence.kv_cache | evidence.state | evidence.optimizer
+    sized = (tensors.requested_bytes == HOPPER_WORKSPACE) & (tensors.stream == stream)
+    fits = sized & (lives.kept | lives.at_exit) & ~made[tensors.stack]
+    rows = np.flatnonzero((tensors.stream == stream) & ~lives.before)
+    rows = rows[np.argsort(tensors.alloc_at[rows], kind="stable")]
+    steps = lives.step_alloc[rows]
+    # The first multiplication is in the first step.
+    is_wanted = fits[rows] & (steps <= steps[steps >= 0].min(initial=lives.last_step))
+    backward = _in_backward(rows, rows[is_wanted & (born[rows] == BACKWARD)])
+    older = np.flatnonzero(fits & lives.before & (born == BACKWARD))
+    if len(older):  # one is the workspace; several may be gradients
+        backward = older if len(older) == 1 else older[:0]
+    forward = np.flatnonzero(fits & lives.before & (born == FORWARD))
+    if not len(forward):
+        called = tensors.stack[rows]
+        follows = is_wanted & np.append(False, (called[1:] == called[:-1]) & (called[1:] >= 0))
+        forward = rows[follows & (born[rows] == FORWARD)][:1]
+        if not len(forward) and (sized & (born == FORWARD)).sum() == 1:  # code of Inductor allocates the output before
+            forward = rows[is_wanted & (born[rows] == FORWARD)]
+        if not len(forward) and len(backward):  # a model that is not a Module
+            forward = rows[follows & (born[rows] != BACKWARD)][:1]
+    if not len(forward):  # without a multiplication, there is no workspace in backward either
+        return []
+    return [*map(int, forward if len(forward) == 1 else ()), *map(int, backward)]
+
+
+def _in_backward(rows: Array, retained: Array) -> Array:
+    """Returns the workspace of autograd's thread (one row, or none).
+
+    Args:
+        rows: All tensors of the stream, in order of allocation.
+        retained: Those of the size of a workspace that the first backward allocates and retains.
+    """
+    if not len(retained):
+        return retained
+    second = np.flatnonzero(rows == retained[0])[0] + 1
+    is_adjacent = second < len(rows) and rows[second] in retained
+    return retained[1:2] if is_adjacent else retained[:1]
