@@ -202,3 +202,5 @@ def test_a_remedy_that_saves_only_with_another_one_is_chosen(tmp_path):
     report = fix(EVALUATED, "45MiB", tmp_path, "--dry-run")
     assert [step["name"] for step in report["steps"] if step["is_chosen"]] == ["no-grad", "checkpoint"], report
     assert report["predicted"]["fits"]
+    checkpoint = next(step for step in report["steps"] if step["name"] == "checkpoint")
+    assert checkpoint["extra_forward"] == pytest.approx(2 / 6, rel=0.1)  # of a training forward: evaluation is longer

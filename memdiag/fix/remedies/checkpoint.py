@@ -1,7 +1,7 @@
 """Recomputes the activations of some parts of the model in backward (activation checkpointing).
 
 The parts are the numbered blocks ("layers.3"), and the modules in those that keep much. Their cost is the share of the
-forward pass that runs again, estimated from the bytes that they allocate.
+training forward that runs again, estimated from the bytes that they allocate.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from memdiag.fix.edit import Edit, Repeat, edited, live_curve, union
 from memdiag.fix.structure import barriers, few, switch_of
 from memdiag.offload.passes import BACKWARD, FORWARD
 from memdiag.text import phrase
+from memdiag.trace.recorded import module_at
 from memdiag.trace.schema import ALLOC
 from memdiag.trace.table import Array
 
@@ -304,8 +305,35 @@ def _backward_of(case: FixCase, begin: int, end: int, following: tuple[int, int]
 
 
 def _forward_bytes(case: FixCase) -> int:
-    tensors = case.device.tensors
-    return sum(
-        int(tensors.block_bytes[(tensors.alloc_at >= begin) & (tensors.alloc_at < end)].sum())
-        for begin, end, _, _ in _pairs(case)
-    )
+    """Returns the bytes that training forwards allocate.
+
+    Calls of a model from which backward frees nothing, as in an evaluation, do not count.
+    """
+    tensors, phase = case.device.tensors, case.device.events.phase
+    made, freed = tensors.alloc_at, tensors.free_requested_at
+    is_saved = (freed < len(phase)) & (phase[np.minimum(freed, len(phase) - 1)] == BACKWARD)
+    recorded = case.trace.recorded
+    is_running = np.zeros(len(phase), bool) if recorded is None else module_at(recorded, case.device) >= 0
+    total = 0
+    for begin, end, _, _ in _pairs(case):
+        for call, call_end, loss_end in _model_calls(is_running, begin, end):
+            if (is_saved & (made >= call) & (made < call_end)).any():
+                total += int(tensors.block_bytes[(made >= call) & (made < loss_end)].sum())
+    return total
+
+
+def _model_calls(is_running: Array, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yields begin and end of each call of a model in a forward pass, and the end of the code after it, as its loss.
+
+    Args:
+        is_running: Whether code of a module runs at each event; if it never does, the whole pass is one call.
+        begin, end: The pass.
+    """
+    running = is_running[begin:end]
+    starts = np.flatnonzero(running & ~np.append(False, running[:-1]))
+    if not len(starts):
+        yield begin, end, end
+        return
+    ends = np.flatnonzero(running & ~np.append(running[1:], False)) + 1
+    for start, stop, following in zip(starts, ends, np.append(starts[1:], len(running)), strict=True):
+        yield begin + int(start), begin + int(stop), begin + int(following)
