@@ -25,6 +25,7 @@ said = []
 torch.npu = types.SimpleNamespace(
     set_per_process_memory_fraction=lambda share: said.append(share),
     mem_get_info=lambda: (1000 - next(used), 1000),
+    empty_cache=lambda: None,
 )
 from lifetime_pools import lifetime_pools
 refused, measured = [], []

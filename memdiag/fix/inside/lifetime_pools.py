@@ -1,5 +1,6 @@
 """Turns on the lifetime-segregated pools of MindSpeed, and leaves room for HCCL."""
 
+import functools
 import os
 import sys
 import time
@@ -7,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 _SWITCH = "--memory-fragmentation"  # MindSpeed from 1.0.RC2 on; before, the environment variable
 _EXCLUDED = {
@@ -73,5 +74,14 @@ def _measure(measure):
         if time.monotonic() - last >= _PAUSE:
             look()
 
+    empty_cache = torch.npu.empty_cache
+
+    @functools.wraps(empty_cache)
+    def emptied():
+        look()  # MindSpeed's hook releases what backward used before it calls the first optimizer step
+        empty_cache()
+
+    torch.npu.empty_cache = emptied
     torch.nn.modules.module.register_module_forward_hook(after)
+    register_optimizer_step_pre_hook(lambda *_: look())
     register_optimizer_step_post_hook(lambda *_: look())
