@@ -1,11 +1,15 @@
 """Runs ``memdiag fix`` on programs that run out of memory, and writes reports/fix.md and reports/fix-npu.md.
 
     python bench/fix.py --python VENV/bin/python [--only "logits;cache"] [--device cuda:h100-80g] [--work FOLDER]
+        [--write]
 
 VENV has a build of torch for the device, and transformers, timm, Lightning, diffusers, peft and torchvision. Each
 program of bench/programs/pains.py gets the memory with which bench/pains.py shows that it runs out of memory, each one
 of bench/programs/others.py about three quarters of what it needs. Nothing in them is edited. Results are kept in
 FOLDER, one folder per device, so that a second run continues. Each device has its own report.
+
+With --write, ``memdiag fix --write`` changes a copy of each program in FOLDER, and the changed copy then runs alone
+with the same memory: ``memdiag record`` measures it, without ``memdiag fix``.
 """
 
 from __future__ import annotations
@@ -13,12 +17,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from memdiag.units import format_bytes
+from memdiag.sources import load
+from memdiag.units import format_bytes, parse_bytes
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -55,43 +61,103 @@ MISSES = {
 }
 
 
-def fix(pain: Pain, python: str, device: str, work: Path) -> dict[str, Any] | None:
-    """Returns the report of ``memdiag fix --json``, or None if it ended with an error."""
-    kept = work / f"{pain.name}.json"
-    if kept.exists():
+def command_of(pain: Pain, python: str, backend: str, folder: Path) -> list[str]:
+    """Returns the command of a program whose script is in a folder."""
+    script, words = ("others.py", [backend]) if pain in OTHERS else ("pains.py", [f"--{backend}"])
+    return [python, str(folder / script), pain.name, *words]
+
+
+def fix(pain: Pain, python: str, device: str, work: Path, *, is_written: bool) -> dict[str, Any] | None:
+    """Returns the report of ``memdiag fix --json``, or None if it ended with an error.
+
+    Args:
+        pain: The program.
+        python: The interpreter of its environment.
+        device: The simulated device.
+        work: Folder of the kept results.
+        is_written: Whether memdiag writes the remedies into a copy of the program, which then runs alone.
+    """
+    kept, alone = work / f"{pain.name}.json", work / f"{pain.name}.alone"
+    if kept.exists() and (alone.exists() or not is_written):
         result: dict[str, Any] | None = json.loads(kept.read_text(encoding="utf-8"))
         return result
-    command = [sys.executable, "-m", "memdiag", "fix", "--json", "--phantom", device]
-    command += ["--budget", f"{pain.gib + CONTEXT}GiB"]
-    backend = device.partition(":")[0]
-    script, words = ("others.py", [backend]) if pain in OTHERS else ("pains.py", [f"--{backend}"])
-    command += [*pain.options, *(("--unsafe",) if pain.name in UNSAFE else ())]
-    command += ["-o", f"{work / 'runs' / pain.name}/", "--"]
-    command += [python, str(HERE / "programs" / script), pain.name, *words]
+    programs = HERE / "programs"
+    if is_written:
+        programs = work / "written" / pain.name
+        shutil.rmtree(programs, ignore_errors=True)
+        programs.mkdir(parents=True)
+        for name in ("others.py", "pains.py"):
+            shutil.copy(HERE / "programs" / name, programs)
+    backend, budget = device.partition(":")[0], f"{pain.gib + CONTEXT}GiB"
+    program = command_of(pain, python, backend, programs)
+    command = [sys.executable, "-m", "memdiag", "fix", "--json", "--phantom", device, "--budget", budget]
+    command += [*pain.options, *(("--unsafe",) if pain.name in UNSAFE else ()), *(("--write",) if is_written else ())]
+    command += ["-o", f"{work / 'runs' / pain.name}/", "--", *program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     if not done.stdout:
         print(done.stderr[-500:])
         kept.write_text("null", encoding="utf-8")
         return None
+    found = dict(json.loads(done.stdout))
     kept.write_text(done.stdout, encoding="utf-8")
-    return dict(json.loads(done.stdout))
+    if is_written:
+        measured = None
+        if found["written"]:
+            measured = run_alone(pain, f"{device},total={parse_bytes(budget)}", program, work / "alone" / pain.name)
+        alone.write_text(json.dumps(measured), encoding="utf-8")
+    return found
 
 
-def row(pain: Pain, found: dict[str, Any] | None) -> list[str]:
+def run_alone(pain: Pain, device: str, program: list[str], folder: Path) -> dict[str, int]:
+    """Records a program with the memory of a simulated device, and returns its exit status and its peaks in bytes."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "memdiag", "record", "-q", "--phantom", device, *pain.options]
+    command += ["-o", f"{folder}/", "--", *program]
+    done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, timeout=LIMIT, check=False)
+    if done.returncode:
+        print(done.stderr[-500:])
+    result = {"exit_status": done.returncode}
+    file = folder / "rank0.pkl"
+    if file.exists():
+        usage = load(file).devices[0].usage
+        result |= {name: int(usage[name].max(initial=0)) for name in ("allocated", "reserved")}
+    return result
+
+
+def alone_cell(pain: Pain, found: dict[str, Any], work: Path) -> str:
+    """Returns how a program ran alone after ``memdiag fix --write``, compared with its run in ``memdiag fix``."""
+    file = work / f"{pain.name}.alone"
+    measured = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    if measured is None:
+        return "-"
+    if measured["exit_status"] or "allocated" not in measured:
+        return "no"
+    actual = found["actual"]
+    differing = [
+        f"{name} {measured[name] / actual[f'{name}_bytes'] - 1:+.2%}"
+        for name in ("allocated", "reserved")
+        if measured[name] != actual[f"{name}_bytes"]
+    ]
+    return ", ".join(["yes", *(differing or ["same peaks"])])
+
+
+def row(pain: Pain, found: dict[str, Any] | None, work: Path) -> list[str]:
     """Returns the cells of a program."""
     if found is None:
-        return [pain.words, f"{pain.gib:g}", "ended with an error", "", "", "", "", "no"]
+        return [pain.words, f"{pain.gib:g}", "ended with an error", "", "", "", "", "-", "no"]
     chosen = ", ".join(step["name"] for step in found["steps"] if step["is_chosen"])
     actual, predicted = found["actual"], found["predicted"]
     cells = [pain.words, f"{pain.gib:g}", chosen or "none", format_bytes(found["recorded"]["allocated_bytes"])]
     cells.append(format_bytes(predicted["allocated_bytes"]) if chosen else "-")
     if found["recorded"]["fits"]:
-        return [*cells, "-", "-", "fits as it is"]
+        return [*cells, "-", "-", "-", "fits as it is"]
     if actual is None:
-        return [*cells, "-", "-", "no"]
+        return [*cells, "-", "-", "-", "no"]
     error = predicted["allocated_bytes"] / actual["allocated_bytes"] - 1
     fits = "yes" if actual["fits"] else "no"
-    return [*cells, format_bytes(actual["allocated_bytes"]), f"{error:+.2%}", fits]
+    alone = alone_cell(pain, found, work)
+    return [*cells, format_bytes(actual["allocated_bytes"]), f"{error:+.2%}", alone, fits]
 
 
 def kept_rows(work: Path) -> list[tuple[Pain, list[str]]]:
@@ -100,7 +166,7 @@ def kept_rows(work: Path) -> list[tuple[Pain, list[str]]]:
     for pain in (*PAINS, *OTHERS):
         file = work / f"{pain.name}.json"
         if file.exists():
-            found.append((pain, row(pain, json.loads(file.read_text(encoding="utf-8")))))
+            found.append((pain, row(pain, json.loads(file.read_text(encoding="utf-8")), work)))
     return found
 
 
@@ -118,13 +184,15 @@ def report_of(found: list[tuple[Pain, list[str]]], device: str) -> str:
         "of other projects, with about three quarters of what they need. The programs are not edited. Peaks are",
         "allocated bytes; *predicted* and *measured* are those with the chosen remedies. A simulated device computes",
         "no losses to compare.",
+        "*alone*: `memdiag fix --write` changed a copy of the program, and `memdiag record` measured this copy with",
+        "the same memory, without `memdiag fix`. Its peaks are compared with those of the run in `memdiag fix`.",
         "CUDA graphs share a pool with `--unsafe`. If no remedy is enough, memdiag names the line to change by hand.",
         "",
         f"{fixed} of {len(needed)} programs that did not fit now fit.",
         f"In others.py, {sum(cells[-1] == 'yes' for cells in others)} of {len(others)} programs fit.",
         "",
-        "| program | GiB it had | chosen remedies | before | predicted | measured | error | fits now |",
-        "|---|---|---|---|---|---|---|---|",
+        "| program | GiB it had | chosen remedies | before | predicted | measured | error | alone | fits now |",
+        "|---|---|---|---|---|---|---|---|---|",
         *(f"| {' | '.join(cells)} |" for _, cells in found),
     ]
     missed = [pain for pain, cells in found if cells[-1] == "no"]
@@ -147,6 +215,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:h100-80g")
     parser.add_argument("--only", help="names, separated by ;")
     parser.add_argument("--work", type=Path, default=Path("memdiag-bench-fix"), help="folder of the kept results")
+    parser.add_argument("--write", action="store_true", help="also write the remedies, and run the program alone")
     parser.add_argument("--kept", action="store_true", help="report the kept results only, and run nothing")
     arguments = parser.parse_args()
     backend = arguments.device.partition(":")[0]
@@ -157,7 +226,8 @@ def main() -> None:
             continue
         if arguments.only and not re.fullmatch(arguments.only.replace(";", "|"), pain.name):
             continue
-        print(row(pain, fix(pain, arguments.python, arguments.device, work)), flush=True)
+        result = fix(pain, arguments.python, arguments.device, work, is_written=arguments.write)
+        print(row(pain, result, work), flush=True)
     if not arguments.only:
         REPORTS[backend].write_text(report_of(kept_rows(work), arguments.device), encoding="utf-8")
 

@@ -34,6 +34,7 @@ def trainer():
         max_steps=STEPS,
         per_device_train_batch_size=sized(16, 4),
         bf16=True,
+        use_cpu=DEVICE == "cpu",
         report_to=[],
         save_strategy="no",
     )
