@@ -34,6 +34,7 @@ REPORTS = {backend: HERE.parent / "reports" / f"fix{end}.md" for backend, end in
 CONTEXT = 0.5  # GiB of the card outside the allocator; the memory of a pain is that for PyTorch
 UNSAFE = {"graphs"}  # whose only remedy may change results
 LIMIT = 900  # seconds of one program
+ALONE = 7  # column of the table
 OTHERS = (
     Pain("trainer", "transformers: Trainer, GPT-2", 9, ""),
     Pain("loop", "transformers: own loop, BERT", 11, ""),
@@ -119,10 +120,14 @@ def run_alone(pain: Pain, device: str, program: list[str], folder: Path) -> dict
         print(done.stderr[-500:])
     result = {"exit_status": done.returncode}
     file = folder / "rank0.pkl"
-    if file.exists():
-        usage = load(file).devices[0].usage
-        result |= {name: int(usage[name].max(initial=0)) for name in ("allocated", "reserved")}
-    return result
+    if not file.exists():
+        return result
+    if json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))["reason"] == "oom":
+        # the recording ends at a failed request that the program survives; programs/pains.py prints its peak
+        printed = re.search(r"^(\d+) bytes$", done.stdout, re.MULTILINE)
+        return result | ({"allocated": int(printed[1])} if printed else {})
+    usage = load(file).devices[0].usage
+    return result | {name: int(usage[name].max(initial=0)) for name in ("allocated", "reserved")}
 
 
 def alone_cell(pain: Pain, found: dict[str, Any], work: Path) -> str:
@@ -133,13 +138,14 @@ def alone_cell(pain: Pain, found: dict[str, Any], work: Path) -> str:
         return "-"
     if measured["exit_status"] or "allocated" not in measured:
         return "no"
-    actual = found["actual"]
+    actual, names = found["actual"], [name for name in ("allocated", "reserved") if name in measured]
     differing = [
         f"{name} {measured[name] / actual[f'{name}_bytes'] - 1:+.2%}"
-        for name in ("allocated", "reserved")
+        for name in names
         if measured[name] != actual[f"{name}_bytes"]
     ]
-    return ", ".join(["yes", *(differing or ["same peaks"])])
+    same = "same peaks" if len(names) > 1 else f"same {names[0]} peak"
+    return ", ".join(["yes", *(differing or [same])])
 
 
 def row(pain: Pain, found: dict[str, Any] | None, work: Path) -> list[str]:
@@ -175,6 +181,15 @@ def report_of(found: list[tuple[Pain, list[str]]], device: str) -> str:
     needed = [(pain, cells) for pain, cells in found if cells[-1] != "fits as it is"]
     others = [cells for pain, cells in needed if pain in OTHERS]
     absent = ABSENT.get(device.partition(":")[0], {})
+    is_written = any(cells[ALONE].startswith(("yes", "no")) for _, cells in found)
+    shown = [cells if is_written else [*cells[:ALONE], *cells[ALONE + 1 :]] for _, cells in found]
+    alone = (
+        "*alone*: `memdiag fix --write` changed a copy of the program, and `memdiag record` measured this copy with",
+        "the same memory, without `memdiag fix`. Its peaks are compared with those of the run in `memdiag fix`.",
+        "A recording may end at a failed request that the program survives. In this case, only the allocated peak that",
+        "the program prints is compared.",
+    )
+    column = " alone |" if is_written else ""
     fixed = sum(cells[-1] == "yes" for _, cells in needed)
     lines = [
         "# Programs that `memdiag fix` makes fit",
@@ -184,16 +199,15 @@ def report_of(found: list[tuple[Pain, list[str]]], device: str) -> str:
         "of other projects, with about three quarters of what they need. The programs are not edited. Peaks are",
         "allocated bytes; *predicted* and *measured* are those with the chosen remedies. A simulated device computes",
         "no losses to compare.",
-        "*alone*: `memdiag fix --write` changed a copy of the program, and `memdiag record` measured this copy with",
-        "the same memory, without `memdiag fix`. Its peaks are compared with those of the run in `memdiag fix`.",
+        *(alone if is_written else ()),
         "CUDA graphs share a pool with `--unsafe`. If no remedy is enough, memdiag names the line to change by hand.",
         "",
         f"{fixed} of {len(needed)} programs that did not fit now fit.",
         f"In others.py, {sum(cells[-1] == 'yes' for cells in others)} of {len(others)} programs fit.",
         "",
-        "| program | GiB it had | chosen remedies | before | predicted | measured | error | alone | fits now |",
-        "|---|---|---|---|---|---|---|---|---|",
-        *(f"| {' | '.join(cells)} |" for _, cells in found),
+        f"| program | GiB it had | chosen remedies | before | predicted | measured | error |{column} fits now |",
+        "|---" * len(shown[0]) + "|",
+        *(f"| {' | '.join(cells)} |" for cells in shown),
     ]
     missed = [pain for pain, cells in found if cells[-1] == "no"]
     if missed:

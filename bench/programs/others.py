@@ -181,8 +181,9 @@ def lora():
     for _ in range(STEPS):
         latents = torch.randn(sized(8, 1), 4, 64, 64).to(DEVICE, torch.bfloat16)
         text = torch.randn(sized(8, 1), 77, sized(768, 64)).to(DEVICE, torch.bfloat16)
+        times = torch.randint(0, 1000, (len(latents),), device=DEVICE)
         with torch.autocast(DEVICE, torch.bfloat16):
-            predicted = model(latents, torch.randint(0, 1000, (8,), device=DEVICE), text, return_dict=False)[0]
+            predicted = model(latents, times, text, return_dict=False)[0]
         functional.mse_loss(predicted.float(), latents.float()).backward()
         optimizer.step()
         optimizer.zero_grad()
