@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from memdiag.trace.bits import insert, predecessor, remove, successor
 from memdiag.trace.compiled import lean_part
-from memdiag.trace.heap_state import Cells
+from memdiag.trace.heap_state import Cells, Extent
 from memdiag.trace.table import Array
 
 
@@ -40,12 +40,11 @@ def cell_at(bounds: Array, address: int) -> int:
 
 
 @lean_part
-def bounds_of(cell: int, cells: Cells) -> tuple[int, int]:
-    """Returns the first address and the end of the segment that contains a cell."""
-    return (
-        cells.bounds[predecessor(cells.breaks, cells.break_starts, cell)],
-        cells.bounds[successor(cells.breaks, cells.break_starts, cell + 1)],
-    )
+def extent_of(cell: int, cells: Cells) -> Extent:
+    """Returns the segment that contains a cell."""
+    first_cell = predecessor(cells.breaks, cells.break_starts, cell)
+    last = successor(cells.breaks, cells.break_starts, cell + 1)
+    return Extent(cell, first_cell, cells.bounds[first_cell], cells.bounds[last])
 
 
 @lean_part

@@ -12,41 +12,58 @@ import numpy as np
 
 from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.trace.bits import predecessor, remove, successor
-from memdiag.trace.cells import bounds_of, cell_at, lower_bound
+from memdiag.trace.cells import cell_at, extent_of, lower_bound
 from memdiag.trace.compiled import lean_part
-from memdiag.trace.heap_state import FREE, WHOLE, Cells, PlacedBlocks, SplitRules, Totals
+from memdiag.trace.heap_state import FREE, WHOLE, Cells, Extent, PlacedBlocks, SplitRules, Totals
 
 
 @lean_part
-def gap_around(place: int, first: int, end: int, blocks: PlacedBlocks) -> tuple[int, int]:
-    """Returns the free range around a place in the segment [first, end), as if the place had no block."""
+def gap_around(place: int, segment: Extent, blocks: PlacedBlocks) -> tuple[int, int, int]:
+    """Returns the free range around a place in a segment, as if the place had no block.
+
+    The first value is the place of the block below, or -1.
+    """
     before = predecessor(blocks.live, blocks.live_starts, place - 1)
     after = successor(blocks.live, blocks.live_starts, place + 1)
-    lo = first if before < 0 else max(first, blocks.address[before] + blocks.size[before])
-    return lo, end if after < 0 else min(end, blocks.address[after])
+    lo = segment.first if before < 0 else max(segment.first, blocks.address[before] + blocks.size[before])
+    return before, lo, segment.end if after < 0 else min(segment.end, blocks.address[after])
 
 
 @lean_part
-def count_range(lo: int, hi: int, cell: int, sign: int, cells: Cells, rules: SplitRules, totals: Totals) -> None:
-    """Adds (sign 1) or subtracts (-1) the free range [lo, hi) in the segment of ``cell``."""
+def leaf_after(place: int, segment: Extent, blocks: PlacedBlocks) -> int:
+    """Returns the leaf, in a tree of maxima, of the free range above a block in a segment.
+
+    If the block is in another segment, or there is no block (-1), it is the range at the start of the segment.
+    """
+    if place >= 0 and blocks.address[place] >= segment.first:
+        return place
+    return len(blocks.address) + segment.first_cell
+
+
+@lean_part
+def count_range(
+    lo: int, hi: int, leaf: int, sign: int, segment: Extent, cells: Cells, rules: SplitRules, totals: Totals
+) -> None:
+    """Adds (sign 1) or subtracts (-1) the free range [lo, hi) of a segment."""
     if lo >= hi:
         return
     size = hi - lo
-    first, last = bounds_of(cell, cells)
-    group = cells.group[cell]
+    group = cells.group[segment.cell]
     whole = 0
-    if lo == first and hi == last:
+    if lo == segment.first and hi == segment.end:
         whole = size
-    elif cells.expandable[cell]:
+    elif cells.expandable[segment.cell]:
         page = SMALL_SEGMENT if rules.small[group] else rules.large_page
-        whole = max((hi - first) // page * page + (first - lo) // page * page, 0)
+        whole = max((hi - segment.first) // page * page + (segment.first - lo) // page * page, 0)
     rest = size - whole
     totals.sums[FREE] += sign * size
     totals.sums[WHOLE] += sign * whole
-    totals.rest[group] += sign * rest
     tree = totals.tree_of[group]
     if tree >= 0:
-        _set_size(totals, tree, lo, size if sign > 0 else 0)
+        _set_size(totals, tree, leaf, size if sign > 0 else 0)
+    if rest == 0:
+        return
+    totals.rest[group] += sign * rest
     # Add the rest at the first reference size of this group that is larger than the range, in the Fenwick tree.
     base, count = totals.size_start[group], totals.size_start[group + 1] - totals.size_start[group]
     a, b = 0, count
@@ -63,14 +80,10 @@ def count_range(lo: int, hi: int, cell: int, sign: int, cells: Cells, rules: Spl
 
 
 @lean_part
-def _set_size(totals: Totals, tree: int, lo: int, size: int) -> None:
-    """Writes the size of the free range from ``lo`` into a tree of maxima.
-
-    A range is known by the last edge (beginning of a block or cell) at or before it: no other free range has the same
-    one.
-    """
+def _set_size(totals: Totals, tree: int, leaf: int, size: int) -> None:
+    """Writes the size of a free range into a tree of maxima."""
     trees = totals.trees
-    node = (trees.shape[1] >> 1) + lower_bound(totals.edges, lo + 1) - 1
+    node = (trees.shape[1] >> 1) + leaf
     trees[tree, node] = size
     while node > 1:
         node >>= 1
@@ -111,20 +124,23 @@ def count_ranges(
             continue
         while block >= 0 and blocks.address[block] < at:
             block = successor(blocks.live, blocks.live_starts, block + 1)
-        end = cells.bounds[successor(cells.breaks, cells.break_starts, cell + 1)]
-        stop = end if block < 0 else min(end, blocks.address[block])
-        count_range(at, stop, cell, sign, cells, rules, totals)
+        segment = extent_of(cell, cells)
+        stop = segment.end if block < 0 else min(segment.end, blocks.address[block])
+        count_range(at, stop, leaf_after(before, segment, blocks), sign, segment, cells, rules, totals)
         at = stop
         if block >= 0 and blocks.address[block] == stop:
             at += blocks.size[block]
+            before = block
 
 
 @lean_part
 def release(place: int, cell: int, cells: Cells, blocks: PlacedBlocks, rules: SplitRules, totals: Totals) -> None:
     """Frees the block at a place: it merges with the free ranges next to it."""
-    first, end = bounds_of(cell, cells)
-    lo, hi = gap_around(place, first, end, blocks)
-    count_range(lo, blocks.address[place], cell, -1, cells, rules, totals)
-    count_range(blocks.address[place] + blocks.size[place], hi, cell, -1, cells, rules, totals)
+    segment = extent_of(cell, cells)
+    before, lo, hi = gap_around(place, segment, blocks)
+    start, below = blocks.address[place], leaf_after(before, segment, blocks)
+    end, above = start + blocks.size[place], leaf_after(place, segment, blocks)
+    count_range(lo, start, below, -1, segment, cells, rules, totals)
+    count_range(end, hi, above, -1, segment, cells, rules, totals)
     remove(blocks.live, blocks.live_starts, place)
-    count_range(lo, hi, cell, 1, cells, rules, totals)
+    count_range(lo, hi, below, 1, segment, cells, rules, totals)

@@ -6,10 +6,10 @@ import numpy as np
 
 from memdiag.sizes.cuda import SMALL_LIMIT
 from memdiag.trace.bits import insert, predecessor, remove, successor
-from memdiag.trace.cells import bounds_of, cell_at, lower_bound, set_break
+from memdiag.trace.cells import extent_of, lower_bound, set_break
 from memdiag.trace.compiled import lean, lean_part
 from memdiag.trace.compiled_sizes import should_split
-from memdiag.trace.free_ranges import count_range, count_ranges, gap_around, release, rest_below
+from memdiag.trace.free_ranges import count_range, count_ranges, gap_around, leaf_after, release, rest_below
 from memdiag.trace.heap_state import (
     ACTIVE,
     ALLOCATED,
@@ -127,14 +127,13 @@ def _place_start(heap: Heap) -> None:
     end_before = np.int64(-1)
     for tensor in range(num_before):
         place = tensors.place[tensor]
-        address = blocks.address[place]
-        cell = cell_at(cells.bounds, address)
+        address, cell = blocks.address[place], np.int64(blocks.cell[place])
         if cell < 0 or cells.group[cell] < 0 or address < end_before:
             totals.anomalies[OVERLAP if address < end_before else OUTSIDE] += 1
             remove(blocks.live, blocks.live_starts, place)
             continue
         group = cells.group[cell]
-        end = bounds_of(cell, cells)[1]
+        end = extent_of(cell, cells).end
         following = successor(blocks.live, blocks.live_starts, place + 1)
         room = end - address if following < 0 else min(end, blocks.address[following]) - address
         size = _block_bytes(tensors.rounded[tensor], room, group, tensors.known[tensor], heap.rules)
@@ -156,8 +155,7 @@ def _allocate(tensor: int, event: int, heap: Heap) -> None:
     """Places a block at its recorded address and computes its size."""
     cells, blocks, tensors, rules, totals = heap
     place = tensors.place[tensor]
-    address = blocks.address[place]
-    cell = cell_at(cells.bounds, address)
+    address, cell = blocks.address[place], np.int64(blocks.cell[place])
     if cell < 0 or cells.group[cell] < 0:
         totals.anomalies[OUTSIDE] += 1
         return
@@ -169,10 +167,10 @@ def _allocate(tensor: int, event: int, heap: Heap) -> None:
         if over == place or tensors.known[older] > 0 or tensors.alloc_at[older] >= 0:
             totals.anomalies[OVERLAP] += 1
             _end_early(over, event, cell, heap)
-    first, end = bounds_of(cell, cells)
-    lo, hi = gap_around(place, first, end, blocks)
-    count_range(lo, hi, cell, -1, cells, rules, totals)
-    before = predecessor(blocks.live, blocks.live_starts, place - 1)
+    segment = extent_of(cell, cells)
+    before, lo, hi = gap_around(place, segment, blocks)
+    below = leaf_after(before, segment, blocks)
+    count_range(lo, hi, below, -1, segment, cells, rules, totals)
     is_guess_before = False
     if before >= 0 and blocks.address[before] + blocks.size[before] == lo:
         is_guess_before = tensors.known[blocks.owner[before]] <= 0 and tensors.alloc_at[blocks.owner[before]] < 0
@@ -185,11 +183,11 @@ def _allocate(tensor: int, event: int, heap: Heap) -> None:
         else:
             if address - lo >= _MOST_ALIGNMENT:
                 totals.anomalies[GAP] += 1
-            count_range(lo, address, cell, 1, cells, rules, totals)
+            count_range(lo, address, below, 1, segment, cells, rules, totals)
     size = _block_bytes(tensors.rounded[tensor], hi - address, group, tensors.known[tensor], rules)
     if size < tensors.rounded[tensor]:
         totals.anomalies[TOO_LARGE] += 1
-    count_range(address + size, hi, cell, 1, cells, rules, totals)
+    count_range(address + size, hi, place, 1, segment, cells, rules, totals)
     tensors.block[tensor], tensors.group[tensor], tensors.state[tensor] = size, group, LIVE
     blocks.size[place], blocks.owner[place] = size, tensor
     insert(blocks.live, blocks.live_starts, place)
@@ -208,7 +206,7 @@ def _end_blocks_within(start: int, end: int, event: int, heap: Heap) -> None:
         place = successor(blocks.live, blocks.live_starts, first)
     while place >= 0 and blocks.address[place] < end:
         heap.totals.anomalies[SEGMENT_GONE_UNDER_BLOCK] += 1
-        _end_early(place, event, cell_at(heap.cells.bounds, blocks.address[place]), heap)
+        _end_early(place, event, np.int64(blocks.cell[place]), heap)
         place = successor(blocks.live, blocks.live_starts, place + 1)
 
 
@@ -226,11 +224,11 @@ def _change_segment(event: int, num_pieces: int, events: WalkedEvents, heap: Hea
         _end_blocks_within(start, end, event, heap)
     lo, hi = start, end
     if cell_lo > 0 and cells.group[cell_lo - 1] >= 0:
-        first = bounds_of(cell_lo - 1, cells)[0]
+        first = extent_of(cell_lo - 1, cells).first
         before = predecessor(blocks.live, blocks.live_starts, lower_bound(blocks.address, start) - 1)
         lo = min(start, first if before < 0 else max(first, blocks.address[before] + blocks.size[before]))
     if cell_hi < len(cells.bounds) - 1 and cells.group[cell_hi] >= 0:
-        last = bounds_of(cell_hi, cells)[1]
+        last = extent_of(cell_hi, cells).end
         after = successor(blocks.live, blocks.live_starts, lower_bound(blocks.address, end))
         hi = max(end, last if after < 0 else min(last, blocks.address[after]))
     count_ranges(lo, hi, -1, cells, blocks, rules, totals)
@@ -285,7 +283,7 @@ def walk(events: WalkedEvents, references: ReferenceRows, heap: Heap, record: Re
             place = tensors.place[tensor]
             if code == FREE_COMPLETED:
                 _forget(tensor, heap)
-                release(place, cell_at(cells.bounds, blocks.address[place]), cells, blocks, rules, totals)
+                release(place, np.int64(blocks.cell[place]), cells, blocks, rules, totals)
             elif tensors.state[tensor] == LIVE:
                 sums[ALLOCATED] -= blocks.size[place]
                 sums[REQUESTED] -= tensors.requested[tensor]

@@ -37,16 +37,33 @@ class Cells(NamedTuple):
     break_starts: Array
 
 
+class Extent(NamedTuple):
+    """The segment that contains a cell.
+
+    Attributes:
+        cell: The cell.
+        first_cell: The first cell of the segment.
+        first, end: The first address and the end of the segment.
+    """
+
+    cell: int
+    first_cell: int
+    first: int
+    end: int
+
+
 class PlacedBlocks(NamedTuple):
     """The blocks, by place. A place is the index of an address among all start addresses of blocks in the trace.
 
     Attributes:
         address: Sorted addresses.
+        cell: Cell that contains each address; -1: none does.
         size, owner: Bytes and tensor of the current or last block at each place.
         live, live_starts: Set (``bits``) of the places with a block.
     """
 
     address: Array
+    cell: Array
     size: Array
     owner: Array
     live: Array
@@ -108,9 +125,8 @@ class Totals(NamedTuple):
         sizes, size_start: Distinct reference sizes, sorted within each group; group g's at size_start[g] to
             size_start[g + 1].
         rest_below: Fenwick tree over these sizes of each group: rest in ranges below each size.
-        edges: Sorted distinct addresses at which blocks or cells begin.
-        tree_of, trees: For each group with references a tree of maxima over ``edges``: bytes of the free range that
-            begins there; tree_of: its row for each group, -1: none.
+        tree_of, trees: For each group with references a tree of maxima: bytes of the free range at each leaf
+            (``free_ranges.leaf_after``); tree_of: its row for each group, -1: none.
     """
 
     sums: Array
@@ -119,7 +135,6 @@ class Totals(NamedTuple):
     sizes: Array
     size_start: Array
     rest_below: Array
-    edges: Array
     tree_of: Array
     trees: Array
 

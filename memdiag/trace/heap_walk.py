@@ -155,9 +155,10 @@ def _new_heap(
     place, num_places, num_tensors = lifecycles.place, len(lifecycles.place), len(lifecycles.tensor_place)
     rounded = layout.round_size(columns["requested_bytes"])
     sizes, size_start, _ = reference_sizes(references, len(small))
-    edges = np.unique(np.concatenate((place, plan.bounds)))
+    cell_of = np.searchsorted(plan.bounds, place, side="right").astype(np.int32) - 1
+    cell_of[cell_of == len(plan.bounds) - 1] = -1
     asking = np.unique(references.group)
-    leaves = 1 << max(len(edges) - 1, 1).bit_length()
+    leaves = num_places + len(plan.bounds) + 1
     has_trees = len(asking) * 2 * leaves <= _MOST_TREE_NODES
     tree_of = np.full(len(small), -1, np.int64)
     tree_of[asking] = np.arange(len(asking)) if has_trees else -1
@@ -170,7 +171,7 @@ def _new_heap(
             *new_set(len(plan.bounds)),
         ),
         heap_state.PlacedBlocks(
-            place, np.zeros(num_places, np.int64), np.full(num_places, -1, np.int32), *new_set(num_places)
+            place, cell_of, np.zeros(num_places, np.int64), np.full(num_places, -1, np.int32), *new_set(num_places)
         ),
         heap_state.Tensors(
             lifecycles.tensor_place,
@@ -198,7 +199,6 @@ def _new_heap(
             sizes,
             size_start,
             np.zeros(len(sizes) + len(small) + 1, np.int64),
-            edges,
             tree_of,
             np.zeros((max(len(asking), 1) if has_trees else 1, 2 * leaves if has_trees else 2), np.int64),
         ),

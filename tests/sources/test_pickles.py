@@ -79,11 +79,20 @@ def test_it_is_named_what_is_refused():
         read_tape(b"\x80\x04N)R.", "x")
 
 
+@given(data, st.integers(3, 5), st.integers(0, 40))
+def test_references_are_found_with_any_number_of_fixed_slots(value, protocol, direct):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tape_module.st, "_MEMO_DIRECT", direct)
+        tape = read_tape(pickle.dumps([value, value, [value]], protocol), "x")
+    assert tape.python(tape.root) == [value, value, [value]]
+
+
 @given(data, st.integers(3, 5), st.integers(1, 40))
 def test_a_file_is_read_in_pieces_of_any_size(value, protocol, piece):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = Path(folder) / "x.pkl"
         path.write_bytes(pickle.dumps(value, protocol))
+        patch.setattr(tape_module, "_WHOLE", 0)
         patch.setattr(tape_module, "_PIECE", piece)
         tape = read_tape(path, "x")
     assert tape.python(tape.root) == value
@@ -93,6 +102,7 @@ def test_a_file_is_read_in_pieces_of_any_size(value, protocol, piece):
 def test_what_a_file_asks_for_is_named_wherever_a_piece_ends(tmp_path, monkeypatch, piece):
     path = tmp_path / "x.pkl"
     path.write_bytes(b"\x80\x04]" + b"N0" * 300 + b"cos\nsystem\n(S'true'\ntR.")
+    monkeypatch.setattr(tape_module, "_WHOLE", 0)
     monkeypatch.setattr(tape_module, "_PIECE", piece)
     with pytest.raises(RefusedFile, match=r"GLOBAL os\.system at byte 603"):
         read_tape(path, "x")
@@ -183,6 +193,7 @@ def test_a_file_that_changes_between_the_two_runs_is_refused(tmp_path, monkeypat
             path.write_bytes(pickle.dumps(later))
         return allocate(counts, *others)
 
+    monkeypatch.setattr(tape_module, "_WHOLE", 0)
     monkeypatch.setattr(tape_module.st, "allocate", allocate_and_change)
     with pytest.raises(RefusedFile, match="changed while"):
         read_tape(path, "x")

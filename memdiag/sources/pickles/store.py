@@ -22,8 +22,8 @@ _RECENT = 1 << 12  # number of strings, pairs and lists to remember, each in the
 _SHORT_STRING = 64
 _SHORT_LIST = 1000  # longer lists are pickled in parts of this length
 _SHARED = -2  # in chunk_next: several lists share this chunk, so nothing may be linked to it
-MEMO_BLOCK = 16
-_MEMO_DIRECT = 256  # the first entries, mostly keys, are read repeatedly: each has a fixed slot
+_MEMO_BLOCK = 16
+_MEMO_DIRECT = 1 << 22  # the first entries, among them the keys, are read repeatedly: each has a fixed slot
 _PRIME = np.int64(16777619)  # of FNV-1a, 32 bit: within 64 bits without overflow (plain Python would warn)
 _BITS = np.int64(0xFFFFFFFF)
 
@@ -33,8 +33,10 @@ class Store(NamedTuple):
 
     Attributes:
         stack, items: Tagged values.
-        memo: Tagged values xor NONE_THERE, so that zero means empty; only memo entries that are ever read.
-        memo_rank: Number of such entries before each block of MEMO_BLOCK entries.
+        memo: Tagged values xor NONE_THERE, so that zero means empty: the first memo entries, and of the others those
+            that are ever read.
+        memo_direct: The number of the first entries.
+        memo_rank: Number of the others that are ever read, before each block of _MEMO_BLOCK entries.
         box_kind, box_size, box_first, box_last: Kind of each box, its number of items, and its first and last chunk
             (-1: none).
         chunk_start, chunk_size, chunk_next: Ranges of ``items``, linked.
@@ -47,6 +49,7 @@ class Store(NamedTuple):
 
     stack: Array
     memo: Array
+    memo_direct: int
     memo_rank: Array
     items: Array
     box_kind: Array
@@ -81,14 +84,16 @@ def allocate(counts: Array, fetched: Array, rows: EntryRows) -> Store:
     """
     n, boxes, strings = counts, counts[N_BOXES], counts[N_STRINGS]
     chunks, items = 2 * n[N_CHUNKS], 2 * n[N_ITEMS]  # a list that shares its first chunk may need a copy of it
+    direct, later = min(_MEMO_DIRECT, len(fetched)), fetched[_MEMO_DIRECT:]
     blocks = (
-        np.add.reduceat(fetched, np.arange(0, len(fetched), MEMO_BLOCK), dtype=np.int64)
-        if len(fetched)
+        np.add.reduceat(later, np.arange(0, len(later), _MEMO_BLOCK), dtype=np.int64)
+        if len(later)
         else np.zeros(0, np.int64)
     )
     return Store(
         stack=np.empty(n[N_STACK], np.int64),
-        memo=np.zeros(_MEMO_DIRECT + int(blocks.sum()), np.int64),
+        memo=np.zeros(direct + int(blocks.sum()), np.int64),
+        memo_direct=direct,
         memo_rank=(np.cumsum(blocks) - blocks).astype(np.int32),
         items=np.empty(items, np.int64),
         box_kind=np.empty(boxes, np.int8),
@@ -122,10 +127,12 @@ def used(store: Store, counts: Array) -> Store:
 @lean_part
 def memo_slot(index: int, fetched: Array, store: Store) -> int:
     """Returns the index in ``store.memo`` of a memo entry that is ever read."""
-    if index < _MEMO_DIRECT:
+    direct = store.memo_direct
+    if index < direct:
         return index
-    slot = _MEMO_DIRECT + np.int64(store.memo_rank[index // MEMO_BLOCK])
-    for before in range(index // MEMO_BLOCK * MEMO_BLOCK, index):
+    block = (index - direct) // _MEMO_BLOCK
+    slot = direct + np.int64(store.memo_rank[block])
+    for before in range(direct + block * _MEMO_BLOCK, index):
         if fetched[before]:
             slot += 1
     return int(slot)

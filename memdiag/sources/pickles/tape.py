@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,7 @@ _MAX_VALUES = 200_000  # converted into Python objects: settings, marks
 # Snapshots of all versions take up to 5.3 bytes of tape per byte of pickle.
 _TAPE_FLOOR = 64 * MIB
 _TAPE_RATIO = 10
+_WHOLE = 256 * MIB  # files of up to this size are read once and stay in memory until they are decoded
 _PIECE = 4 * MIB
 _BEHIND = 1024  # bytes around an opcode that contain the name it requests
 
@@ -212,7 +214,7 @@ def read_tape(content: bytes | Path, name: str, entries: EntryRows | None = None
     """Decodes a pickle piecewise.
 
     Args:
-        content: The pickle, or the file that contains it, which is read twice.
+        content: The pickle, or the file that contains it. A large file is read twice.
         name: File name for messages.
         entries: Which dicts to store as rows, or None for none.
 
@@ -221,7 +223,7 @@ def read_tape(content: bytes | Path, name: str, entries: EntryRows | None = None
         OSError: The file cannot be read.
     """
     fields = entries or described((), {}, ())
-    window = _Window(content, name)
+    window = _Window(_whole(content), name)
     counts = np.zeros(st.N_COUNTS, np.int64)
     window.run(False, counts, st.allocate(counts, window.fetched, fields))
     fetched = window.fetched[: counts[st.N_MEMO]]
@@ -234,6 +236,21 @@ def read_tape(content: bytes | Path, name: str, entries: EntryRows | None = None
     made = np.zeros(st.N_COUNTS, np.int64)
     root = window.run(True, made, store)
     return Tape(window.num_bytes, root, st.used(store, made))
+
+
+def _whole(content: bytes | Path) -> bytes | Path:
+    """Returns the content of a small file, and a large file unchanged.
+
+    The second run of the machine needs the same bytes as the first. To read a file again and to compare digests takes
+    longer than the first run itself.
+    """
+    if isinstance(content, bytes):
+        return content
+    with content.open("rb") as file:
+        if os.fstat(file.fileno()).st_size <= _WHOLE:
+            found = file.read(_WHOLE + 1)
+            return found if len(found) <= _WHOLE else content
+    return content
 
 
 class _Window:
