@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from memdiag.sources.phantom_scratch import outside_error_in, scratch_in
-from memdiag.sources.run_samples import card_samples_in
 from memdiag.sources.run_samples import count as _count
 from memdiag.trace.card import Card, MemorySample
 from memdiag.trace.recording import HeldTensor, Optimizer, RecordedProcess, RecordingEnd
 from memdiag.trace.schema import OCCASIONS
+from memdiag.trace.table import Table
 
 _MOST_BYTES = 1 << 50
 _MOST_SAMPLES = 256
@@ -34,20 +34,24 @@ _WHEN = frozenset({"start", "step", "oom", "end"})
 _SETTINGS = ("amsgrad", "momentum", "centered")
 
 
-def card_in(own: Mapping[str, Any], device: int) -> Card:
-    """Returns the recorded facts about the memory of a device."""
-    samples = _samples(own, device)
+def card_in(own: Mapping[str, Any], device: int, samples: Table) -> Card:
+    """Returns the recorded facts about the memory of a device.
+
+    Args:
+        own: The recorder's data.
+        device: The device.
+        samples: Its samples (``schema.SAMPLES``).
+    """
     fraction = own.get("fraction")
     is_share = isinstance(fraction, float) and 0 < fraction <= 1
     return Card(
-        samples,
+        _samples(own, device, samples),
         float(fraction) if is_share else None,  # type: ignore[arg-type]
         outside_error_in(own),
     )
 
 
-def _samples(own: Mapping[str, Any], device: int) -> tuple[MemorySample, ...]:
-    table = card_samples_in(own, device)
+def _samples(own: Mapping[str, Any], device: int, table: Table) -> tuple[MemorySample, ...]:
     if len(table):
         columns = (table[name].tolist() for name in ("when", "step", "total", "free", "reserved"))
         return tuple(MemorySample(OCCASIONS[when], *sizes) for when, *sizes in zip(*columns, strict=True))

@@ -337,6 +337,7 @@ class _SnapshotReader(ColumnReader):
             capacity = capacities.get(device) if isinstance(capacities, dict) else capacities
             row_of[mine] = np.arange(len(mine))
             owned = blocks.take(np.flatnonzero(row_of[blocks.segment] >= 0))
+            samples = card_samples_in(self.own, device)
             raw = RawDevice(
                 device=device,
                 action=entries.get("action", np.empty(0, np.int8)),
@@ -350,8 +351,8 @@ class _SnapshotReader(ColumnReader):
                 segments=self._with_stacks(segments.take(mine)) if self.has_segments else None,
                 blocks=self._with_stacks(owned.replace(segment=row_of[owned.segment])) if self.has_segments else None,
                 capacity_bytes=capacity if type(capacity) is int and 0 < capacity <= MOST_BYTES else None,
-                card=card_in(self.own, device),
-                samples=card_samples_in(self.own, device),
+                card=card_in(self.own, device, samples),
+                samples=samples,
             )
             if not len(raw.action) and (counted := with_counters(raw, self.own)) is not None:
                 raw = counted

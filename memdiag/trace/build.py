@@ -9,6 +9,7 @@ import numpy as np
 
 from memdiag.results.finding import Note
 from memdiag.trace import lifecycles, schema
+from memdiag.trace.distinct import distinct
 from memdiag.trace.free_split import num_before_a_gap
 from memdiag.trace.heap_walk import walk_heap
 from memdiag.trace.layout import Layout
@@ -108,7 +109,7 @@ def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
     final = raw.blocks if raw.blocks is not None else Table.empty(schema.BLOCKS)
     held = np.flatnonzero(final.state != schema.INACTIVE)
     is_block_event = (raw.action <= schema.FREE_COMPLETED) & (raw.addr >= 0)
-    place, number = np.unique(np.concatenate((raw.addr[is_block_event], final.address[held])), return_inverse=True)
+    place, number = distinct(np.concatenate((raw.addr[is_block_event], final.address[held])))
     key = np.full(n, -1, np.int32)
     key[is_block_event] = number[: len(number) - len(held)]
     final_key = number[len(number) - len(held) :]

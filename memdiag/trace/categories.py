@@ -82,7 +82,8 @@ def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence, *, has_cub
     category = _like_earlier(category, lives, stack, tensors.requested_bytes)
     category[_like_gradients(category, lives, tensors.requested_bytes)] = _PARAMETER
     gradients = tensors.requested_bytes[category == _GRADIENT]
-    category[(category == _UNKNOWN) & loaded & outlasts & np.isin(tensors.requested_bytes, gradients)] = _PARAMETER
+    rows = np.flatnonzero((category == _UNKNOWN) & loaded & outlasts)
+    category[rows[np.isin(tensors.requested_bytes[rows], gradients)]] = _PARAMETER
     return np.where(tensors.category != _UNKNOWN, tensors.category, category)
 
 

@@ -298,4 +298,6 @@ def walk(events: WalkedEvents, references: ReferenceRows, heap: Heap, record: Re
             curves[4, event] = sums[WHOLE] + totals.rest[group] - below
             curves[5, event] = below
             curves[6, event] = sums[FREE] - curves[4, event] - below
+        else:
+            curves[4, event] = curves[5, event] = curves[6, event] = -1
     return num_pieces

@@ -134,7 +134,7 @@ def _new_record(plan: RegionPlan, num_events: int) -> heap_state.Record:
     """Returns empty columns for the results of a walk; unused pages of ``pieces`` take no memory."""
     num_pieces = len(plan.bounds) + int((plan.hi - plan.lo)[plan.opens].sum())
     return heap_state.Record(
-        np.full((7, num_events), -1, np.int64),
+        np.empty((7, num_events), np.int64),
         np.zeros(heap_state.NUM_SUMS, np.int64),
         np.empty((heap_state.NUM_PIECE_ROWS, num_pieces), np.int64),
         np.full(len(plan.bounds), -1, np.int64),

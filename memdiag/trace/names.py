@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from memdiag.trace import schema
+from memdiag.trace.distinct import distinct
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.recorded import UNNAMED, module_at
 from memdiag.trace.recording import ProcessMarks
@@ -89,8 +90,8 @@ def _names(
 
 def _each(keys: Array, make: Callable[[int], int]) -> Array:
     """Returns ``make(key)`` for every key that is not negative, each computed once; -1 for the others."""
-    distinct, index = np.unique(keys, return_inverse=True)
-    made = np.array([make(int(key)) if key >= 0 else UNNAMED for key in distinct.tolist()], np.int64)
+    different, index = distinct(keys)
+    made = np.array([make(key) if key >= 0 else UNNAMED for key in different.tolist()], np.int64)
     result: Array = made[index] if len(keys) else np.empty(0, np.int64)
     return result
 
@@ -141,15 +142,15 @@ def _by_size(
     key = tensors.requested_bytes << 20 | np.maximum(tensors.step_alloc, 0)
     forward = np.flatnonzero((tensors.phase_alloc == _FORWARD) & (module_of >= 0))
     rows = np.flatnonzero((name < 0) & (tensors.phase_alloc == _BACKWARD))
-    pairs = (
-        np.unique(np.stack((key[forward], module_of[forward])), axis=1) if len(forward) else np.empty((2, 0), np.int64)
-    )
-    keys, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
-    if not len(keys):
+    if not len(forward):
         return name
+    order = np.argsort(key[forward])
+    sorted_key, sorted_module = key[forward][order], module_of[forward][order]
+    first = np.flatnonzero(np.append(True, sorted_key[1:] != sorted_key[:-1]))
+    keys, lowest = sorted_key[first], np.minimum.reduceat(sorted_module, first)
+    is_only = lowest == np.maximum.reduceat(sorted_module, first)
     place = np.minimum(np.searchsorted(keys, key[rows]), len(keys) - 1)
-    sure = (keys[place] == key[rows]) & (count[place] == 1)
-    module = np.where(sure, pairs[1][first[place]], UNNAMED)
+    module = np.where((keys[place] == key[rows]) & is_only[place], lowest[place], UNNAMED)
     name[rows] = _each(module, lambda of: number(f"gradient of {recorded.names[of]} (by its size)"))
     return name
 

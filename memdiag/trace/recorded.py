@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.trace import schema
+from memdiag.trace.distinct import distinct
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.phases import EventPhases
 from memdiag.trace.recording import HeldTensor, ProcessMarks
@@ -179,8 +180,8 @@ def _after(ends: Array, count: Array, missing: int) -> Array:
 def _spread(where: Array, value: Array, n: int, before: int) -> Array:
     """Returns, for each of n events, the value of the last row placed at or before it."""
     order = np.argsort(where, kind="stable")
-    number = np.searchsorted(where[order], np.arange(n), side="right")
-    spread: Array = np.append(before, value[order])[number]
+    bounds = np.concatenate(([0], np.clip(where[order], 0, n), [n]))
+    spread: Array = np.repeat(np.append(before, value[order]), np.diff(bounds))
     return spread
 
 
@@ -221,7 +222,7 @@ class _Lifecycles:
 
     @classmethod
     def of(cls, device: DeviceTrace) -> _Lifecycles:
-        places, place = np.unique(device.tensors.addr, return_inverse=True)
+        places, place = distinct(device.tensors.addr)
         key = place.astype(np.int64) * (device.num_events + 2) + device.tensors.alloc_at + 1
         order = np.argsort(key, kind="stable")
         return cls(device, places, key[order], order)

@@ -113,6 +113,12 @@ class Tape:
 
     def list_items(self, value: int) -> Array:
         """Returns the tagged values in a list, tuple or set; for a dict, keys and values alternate."""
+        chunk = int(self.box_first[value >> 3])
+        if chunk < 0:
+            return self.items[:0]
+        if self.chunk_next[chunk] < 0:
+            start = int(self.chunk_start[chunk])
+            return self.items[start : start + int(self.chunk_size[chunk])]
         boxes = np.array([value >> 3], np.int64)
         return flatten(boxes, self.boxes, total_items(boxes, self.box_size))
 
@@ -142,7 +148,7 @@ class Tape:
             return self.text(payload)
         if depth > _MAX_DEPTH:
             raise ValueError("a part of it is nested too deep, or contains itself")
-        values = [self._python(int(item), depth + 1, made) for item in self.list_items(value)]
+        values = [self._python(item, depth + 1, made) for item in self.list_items(value).tolist()]
         kind = self.box_kind[payload]
         if kind == t.DICT:
             if not all(isinstance(key, str | int | float | tuple | bytes) for key in values[::2]):
