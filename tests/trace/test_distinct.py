@@ -8,10 +8,10 @@ import pytest
 from memdiag.trace import distinct as module
 from memdiag.trace.distinct import distinct
 
-LONG = 2 * module._SLOTS  # noqa: SLF001 - longer columns use the hash table
+LONG = 2 * module._SLOTS
 
 
-@pytest.mark.parametrize("different", [1, 1000, module._SLOTS // 2, module._SLOTS // 2 + 1, LONG])  # noqa: SLF001
+@pytest.mark.parametrize("different", [1, 1000, module._SLOTS // 2, module._SLOTS // 2 + 1, LONG])
 @pytest.mark.parametrize("spacing", [1, 512, 1 << 32])
 def test_values_are_numbered_as_by_sorting(different, spacing):
     values = (np.random.default_rng(0).permutation(LONG) % different) * spacing - spacing * 7
@@ -25,8 +25,8 @@ def test_values_are_numbered_as_by_sorting(different, spacing):
 
 def test_values_with_nearly_equal_hashes_are_sorted():
     candidates = np.arange(1 << 21, dtype=np.int64)
-    code = (candidates ^ candidates >> 9) * module._PRIME & module._BITS  # noqa: SLF001
-    near = candidates[((code ^ code >> 15) & (module._SLOTS - 1)) < 64]  # noqa: SLF001 - in 64 neighbouring slots
+    code = (candidates ^ candidates >> 9) * module._PRIME & module._BITS
+    near = candidates[((code ^ code >> 15) & (module._SLOTS - 1)) < 64]
     values = np.tile(near, LONG // len(near) + 1)
     found, number = distinct(values)
     assert len(near) > 500
