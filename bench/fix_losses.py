@@ -41,6 +41,12 @@ ABSENT = {
     "fraction": "the CPU has no memory fraction",
 }
 
+# Why a program does not fit.
+MISSES = {
+    "classification": "memdiag predicts 5 % too little: autocast keeps its 16-bit copies of the weights of recomputed "
+    "blocks until the forward pass ends",
+}
+
 
 def fix(pain: Pain, python: str, work: Path, budget: int, *options: str) -> dict[str, Any] | None:
     """Returns the report of ``memdiag fix --json`` for a program, or None if it ended with an error.
@@ -102,10 +108,12 @@ def row(pain: Pain, found: dict[str, Any] | None) -> list[str]:
 
 
 def report_of(rows: list[list[str]], left: list[str]) -> str:
-    """Returns the report."""
+    """Returns the report on rows of the table and the names of programs without a result."""
     compared = [cells for cells in rows if cells[-1] in ("equal", "within 1e-6", "rounding")]
     close = sum(cells[-1] != "rounding" for cells in compared)
     words = {pain.name: pain.words for pain in (*PAINS, *OTHERS)}
+    missed = {cells[0] for cells in rows if cells[-1] == "does not fit"}
+    reasons = {words[name]: why for name, why in MISSES.items()}
     lines = [
         "# Losses with the remedies of `memdiag fix`",
         "",
@@ -119,6 +127,8 @@ def report_of(rows: list[list[str]], left: list[str]) -> str:
         "| program | remedies | peak before | after | losses | largest | result |",
         "|---|---|---|---|---|---|---|",
         *(f"| {' | '.join(cells)} |" for cells in rows),
+        *(("", "Misses:", "") if missed else ()),
+        *(f"* {text}: {reasons.get(text, 'not examined')}" for text in words.values() if text in missed),
         "",
         "Not compared:",
         "",
