@@ -44,11 +44,6 @@ class Interpreter:
     is_known: bool = True
 
 
-def python_of(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Returns the words that start the Python of a command; see ``find_python``."""
-    return find_python(command, environment).words
-
-
 def find_python(command: Sequence[str], environment: Mapping[str, str]) -> Interpreter:
     """Finds the Python of a command.
 

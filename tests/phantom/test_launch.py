@@ -11,7 +11,7 @@ import pytest
 from memdiag.errors import MemdiagError
 from memdiag.phantom import ascend, build, launch
 from memdiag.phantom.installed import Installed, installed_for
-from memdiag.phantom.interpreter import find_python, python_of
+from memdiag.phantom.interpreter import find_python
 from memdiag.phantom.profiles import choose
 
 pytestmark = pytest.mark.skipif(
@@ -29,6 +29,11 @@ def script(path, text):
     path.write_text(text)
     path.chmod(0o755)
     return str(path)
+
+
+def python_of(command, environment):
+    """Returns the words that start the Python of a command."""
+    return find_python(command, environment).words
 
 
 def test_the_python_of_a_command_is_found(tmp_path):

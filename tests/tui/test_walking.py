@@ -136,7 +136,7 @@ def check_map(trace, device, at, live):
     rows = SegmentRows(trace, device, at)
     segments = [rows.segment(number) for number in range(len(rows))]
     assert sum(each.size - each.free for each in segments) == live.bytes
-    assert sum(rows.by_cause.values()) == sum(each.free for each in segments)
+    assert sum(rows.free.totals(rows.topology).values()) == sum(each.free for each in segments)
     assert all(sorted(rows.in_order(order).tolist()) == list(range(len(rows))) for order in MAP_ORDERS)
     for segment in segments:
         ranges = [rows.range(segment.number, place) for place in range(rows.num_ranges(segment.number))]

@@ -62,11 +62,6 @@ class SegmentRows:
     def __len__(self) -> int:
         return len(self.topology.segments["start"])
 
-    @cached_property
-    def by_cause(self) -> dict[str, int]:
-        """Free bytes by cause."""
-        return self.free.totals(self.topology)
-
     def in_order(self, order: str = "address") -> Array:
         """Returns the segments (their numbers) in one of ``ORDERS``."""
         if order == "address":
