@@ -16,7 +16,8 @@ and, if it needs them,
 * texts in English and Chinese: a separate catalogue (``memdiag/messages/oom_x.json``, with ``phrase`` and
   ``LazyFix``), or ``TEXTS`` in the module itself (with ``phrase_of`` and ``LazyFix(…, texts=TEXTS)``).
 
-The order matters for overlapping matches: the longer one wins, then the first dialect here.
+The table of ``memdiag.oom.anchors`` names all dialects. Its order matters for overlapping matches: the longer one
+wins, then the first dialect of the table.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from memdiag.oom.anchors import ANCHORS
 from memdiag.registry import Registry
 
 
@@ -41,46 +43,7 @@ class Dialect(Protocol):
 DIALECTS: Registry[Dialect] = Registry(
     "dialect",
     Dialect,
-    {
-        "pytorch-cuda": "memdiag.oom.dialects.pytorch_cuda",
-        "pytorch-xpu": "memdiag.oom.dialects.pytorch_xpu",
-        "torch-npu": "memdiag.oom.dialects.torch_npu",
-        "hccl": "memdiag.oom.dialects.hccl",
-        "cann": "memdiag.oom.dialects.cann",
-        "mindspore": "memdiag.oom.dialects.mindspore",
-        "pytorch-mps": "memdiag.oom.dialects.pytorch_mps",
-        "pytorch-hpu": "memdiag.oom.dialects.pytorch_hpu",
-        "pytorch-malloc-async": "memdiag.oom.dialects.pytorch_malloc_async",
-        "pytorch-eb": "memdiag.oom.dialects.pytorch_eb",
-        "torch-thc": "memdiag.oom.dialects.torch_thc",
-        "nccl": "memdiag.oom.dialects.nccl",
-        "cublas-cudnn": "memdiag.oom.dialects.cublas_cudnn",
-        "cuda-bare": "memdiag.oom.dialects.cuda_bare",
-        "jax-xla": "memdiag.oom.dialects.jax_xla",
-        "xla-tpu": "memdiag.oom.dialects.xla_tpu",
-        "tensorflow": "memdiag.oom.dialects.tensorflow",
-        "host-cpu-alloc": "memdiag.oom.dialects.host_cpu_alloc",
-        "oom-killer": "memdiag.oom.dialects.oom_killer",
-        "host-killed": "memdiag.oom.dialects.host_killed",
-        "ray-host": "memdiag.oom.dialects.ray_host",
-        "paddle": "memdiag.oom.dialects.paddle",
-        "onnxruntime": "memdiag.oom.dialects.onnxruntime",
-        "cupy": "memdiag.oom.dialects.cupy",
-        "julia": "memdiag.oom.dialects.julia",
-        "triton-smem": "memdiag.oom.dialects.triton_smem",
-        "vllm-kv": "memdiag.oom.dialects.vllm_kv",
-        "vllm-startup-free": "memdiag.oom.dialects.vllm_startup_free",
-        "sglang": "memdiag.oom.dialects.sglang",
-        "ggml": "memdiag.oom.dialects.ggml",
-        "ollama-host": "memdiag.oom.dialects.ollama_host",
-        "mlx": "memdiag.oom.dialects.mlx",
-        "tensorrt": "memdiag.oom.dialects.tensorrt",
-        "tensorrt-llm": "memdiag.oom.dialects.tensorrt_llm",
-        "bitsandbytes": "memdiag.oom.dialects.bitsandbytes",
-        "serving": "memdiag.oom.dialects.serving",
-        "host-runtimes": "memdiag.oom.dialects.host_runtimes",
-        "cuda-driver": "memdiag.oom.dialects.cuda_driver",
-    },
+    {name: f"{__name__}.{name.replace('-', '_')}" for name in ANCHORS},
     "memdiag.dialects",
 )
 
