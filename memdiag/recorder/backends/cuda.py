@@ -14,6 +14,7 @@ from ..fx_nodes import name_fx_nodes
 from ..guard import contained, warn
 from ..marks import NOWHERE, Position
 from ..texts import text_of
+from .lazy_modules import compiler_stays_unloaded
 
 # Python frames only: unwinding C++ stacks makes snapshots a hundred times slower.
 _STACKS = "python"
@@ -94,7 +95,7 @@ class Cuda:
         ask = getattr(self._torch._C, "_cuda_isHistoryEnabled", None) if self.name == "cuda" else None
         if ask is not None:
             return bool(ask())
-        return any(self._memory._snapshot().get("device_traces") or ())
+        return any(self._pytorchs_snapshot().get("device_traces") or ())
 
     def _record(self, max_events: int) -> None:
         self._busy = True
@@ -175,9 +176,13 @@ class Cuda:
         """Returns PyTorch's snapshot, or None without a recording."""
         if not self.is_active:
             return None
-        content: dict[str, Any] = self._memory._snapshot()
+        content = self._pytorchs_snapshot()
         contained(name_fx_nodes)(content)
         return content
+
+    def _pytorchs_snapshot(self) -> dict[str, Any]:
+        with compiler_stays_unloaded(self._torch):
+            return dict(self._memory._snapshot())
 
     def num_events(self, content: dict[str, Any]) -> int:
         """Returns the number of events in a snapshot."""
