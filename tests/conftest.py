@@ -29,6 +29,9 @@ os.environ["MEMDIAG_LANG"] = "en"
 # Tests start no background process, and wait for compiled code.
 os.environ["MEMDIAG_COMPILE"] = "now"
 
+# As many processes of tests run as there are processors, and idle threads of OpenMP would use them while they wait.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # No deadline: the first call compiles, and the machine may be busy. Examples are deterministic, but Hypothesis takes
 # some values from constants of loaded modules, so a file run alone may use other examples than the whole suite.
 settings.register_profile("memdiag", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from memdiag.fix.trial import INSIDE
+from tests.fix.forked import run_python
 
 FILES = sorted(path for path in INSIDE.glob("*.py") if path.stem != "__init__")
 MODEL = """
@@ -46,9 +47,8 @@ def step():
 
 def losses(before, after=""):
     """The losses of five steps, and the output of some lines after them."""
-    pytest.importorskip("torch")
     program = f"import sys\nsys.path.insert(0, {str(INSIDE)!r})\n{before}\n{MODEL}\nprint([step() for _ in range(5)])\n"
-    done = subprocess.run([sys.executable, "-c", program + after], capture_output=True, text=True, check=False)
+    done = run_python(program + after)
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
     return ast.literal_eval(first), rest
