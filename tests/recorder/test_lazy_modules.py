@@ -47,13 +47,12 @@ def test_a_loaded_one_stays(package):
 
 
 @pytest.mark.parametrize(
-    "how", ["package._inductor.codecache", "importlib.import_module('lazily._inductor').codecache"]
+    "read", [lambda package: package._inductor, lambda _: importlib.import_module("lazily._inductor")]
 )
-def test_another_thread_gets_the_real_module(package, how):
+def test_another_thread_gets_the_real_module(package, read):
     found = []
-    scope = {"package": package, "importlib": importlib}
     with compiler_stays_unloaded(package):
-        other = threading.Thread(target=lambda: found.append(eval(how, scope)))
+        other = threading.Thread(target=lambda: found.append(read(package).codecache))
         other.start()
         other.join()
     assert found == ["code"]
