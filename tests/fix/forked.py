@@ -14,20 +14,30 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from pathlib import Path
 
 import pytest
 
 
 def run_python(program: str) -> subprocess.CompletedProcess[str]:
     """Runs the text of a program as ``python -c`` does; the test is skipped where torch is not installed."""
+    return _run(["-c", program], ".")
+
+
+def run_script(path: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a script in its folder; the test is skipped where torch is not installed."""
+    return _run([path.name], path.parent)
+
+
+def _run(words: list[str], folder: Path | str) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("torch")
     if not hasattr(os, "fork"):
-        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False)
     server = _server()
-    server.stdin.write(json.dumps(program) + "\n")
+    server.stdin.write(json.dumps([words, str(folder)]) + "\n")
     server.stdin.flush()
     status, out, err = json.loads(server.stdout.readline())
-    return subprocess.CompletedProcess(["python", "-c", program], status, out, err)
+    return subprocess.CompletedProcess(["python", *words], status, out, err)
 
 
 @functools.cache
@@ -49,19 +59,23 @@ def _serve() -> None:
             if not child:
                 os.dup2(out.fileno(), 1)
                 os.dup2(err.fileno(), 2)
-                _execute(json.loads(line))
+                _execute(*json.loads(line))
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             texts = [(file.seek(0), file.read().decode())[1] for file in (out, err)]
         print(json.dumps([status, *texts]), flush=True)
 
 
-def _execute(program: str) -> None:
-    """Executes a program and ends this process."""
+def _execute(words: list[str], folder: str) -> None:
+    """Executes ``python`` with these words in a folder, and ends this process."""
     status = 0
-    sys.argv = ["-c"]
-    scope = {"__name__": "__main__", "__builtins__": __builtins__}
+    os.chdir(folder)
+    sys.argv, sys.path[0] = words[:1], str(Path.cwd())
+    text, name = (
+        (words[1], "<string>") if words[0] == "-c" else (Path(words[0]).read_text(), str(Path(words[0]).resolve()))
+    )
+    scope = {"__name__": "__main__", "__file__": name, "__builtins__": __builtins__}
     try:
-        exec(compile(program, "<string>", "exec"), scope)  # noqa: S102
+        exec(compile(text, name, "exec"), scope)  # noqa: S102
     except BaseException:  # noqa: BLE001
         status = 1
         traceback.print_exc()

@@ -1,8 +1,6 @@
 """Each safe remedy keeps the losses of the script, without memdiag, after --write."""
 
 import ast
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +9,7 @@ from memdiag.fix.base import Proposal
 from memdiag.fix.edit import Edit
 from memdiag.fix.run import Applied
 from memdiag.text import phrase
+from tests.fix.forked import run_script
 from tests.fix.test_inside import MODEL, SHARDED
 
 PRINT = "print([step() for _ in range(5)])\n"
@@ -72,7 +71,7 @@ CASES = [  # name, part, settings, program after the model, what it prints last 
 
 
 def outputs(script):
-    done = subprocess.run([sys.executable, "train.py"], cwd=script.parent, capture_output=True, text=True, check=False)
+    done = run_script(script)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
