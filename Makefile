@@ -39,9 +39,9 @@ demo: .venv/.core .venv-npu/.torch_npu ## a training runs out of memory on a sim
 test: .venv/.dev .venv-npu/.torch_npu ## run the tests (ARGS='-k name' for some of them)
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
 
-# The oldest typer uses names of click that its newest version calls deprecated. Without optimisation, numba compiles faster.
+# The oldest typer uses names of click that its newest version calls deprecated.
 oldest: .venv-oldest/.packages ## the tests of start-up, compiled loops and reports with the oldest allowed version of each dependency (Python 3.11, 3.12)
-	@NUMBA_OPT=0 NUMBA_CACHE_DIR=$(abspath .venv-oldest/numba) .venv-oldest/bin/python -m pytest -W ignore::DeprecationWarning -p no:cacheprovider $(OLDEST_TESTS) $(ARGS)
+	@NUMBA_CACHE_DIR=$(abspath .venv-oldest/numba) .venv-oldest/bin/python -m pytest -W ignore::DeprecationWarning -p no:cacheprovider $(OLDEST_TESTS) $(ARGS)
 
 lint: .venv/.dev ## ruff: rules and format
 	@$(BIN)/ruff check .
