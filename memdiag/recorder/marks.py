@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .columns import pack
@@ -40,6 +40,11 @@ NOWHERE: Position = (-1, -1, -1)
 _MOST_MODULE_MARKS = 4_000_000  # 80 MB; the oldest half is dropped
 _MOST_LINES = 64  # that call one function
 _MOST_SEEN = 400_000  # 100 MB; the oldest half of gradients and inputs is dropped
+
+
+def num_allocs(backends: Iterable[Any]) -> int:
+    """Returns how many blocks backends have allocated on their current devices."""
+    return sum(backend.position()[1] for backend in backends)
 
 
 class Marks:

@@ -20,7 +20,7 @@ from .forked import Fork, leaves_to_children
 from .guard import contained
 from .holding import Holding
 from .interrupts import again_soon, end_by, held, is_in_profile_function, uncollected
-from .marks import MARK, NOWHERE, OUTSIDE, PHASE, STEP, Marks, Position
+from .marks import MARK, NOWHERE, OUTSIDE, PHASE, STEP, Marks, Position, num_allocs
 from .naming import Naming
 from .optimizers import optimizers
 from .phantom_facts import phantom_device, without_computing
@@ -75,7 +75,7 @@ class Session:
         self._lock, self._pid = threading.RLock(), os.getpid()
         self.ooms: list[dict[str, Any]] = []
         self._written: dict[str, Any] = {}
-        self._steps_at_oom, self._dump_seconds = -1, 0.0
+        self._at_oom, self._dump_seconds = (-1, 0), 0.0
         self.sampler = Sampler(lambda: self.training.steps, config.sample_interval)
         self._first_use = FirstUse(torch, self.sampler, self._start_samples, self._started)
         self.saving = SaveWrappers(self.sampler.take)
@@ -198,9 +198,9 @@ class Session:
 
     def _died_of_oom(self) -> bool:
         """Returns whether an out-of-memory error was the last relevant event: then the file of that moment remains."""
-        if configuration.FIX_VARIABLE in os.environ:  # memdiag fix measures whole runs
+        if configuration.FIX_VARIABLE in os.environ or self._at_oom[0] != self.training.steps:  # fix needs whole runs
             return False
-        return self._steps_at_oom == self.training.steps and bool(self.ooms)
+        return bool(process.last_error()) or self._at_oom[1] == num_allocs(self.backends)
 
     def _forked(self) -> bool:
         """Called in a child of fork; returns whether it continues the recording: no device was used before."""
@@ -259,7 +259,7 @@ class Session:
         if not self.training.steps and not self._optimizers:
             self._optimizers = optimizers(backend.name) or []
         if self._on:
-            self._steps_at_oom = self.training.steps
+            self._at_oom = (self.training.steps, num_allocs(self.backends))
             self.write("oom")
 
     def _take_signals(self) -> None:

@@ -44,3 +44,18 @@ def test_a_caught_failure_is_recorded_and_the_program_continues(accelerator, com
     assert found.wrong_tensors() == []
     moment = found.device.tensors.alloc_at[found.places[-1]]
     assert schema.PHASES[found.device.events.phase[moment]] == "outside"
+
+
+@pytest.mark.parametrize(
+    ("then", "status", "reason"), [("kept = torch.ones(5, device=device)", 0, "exit"), ("exit(1)", 1, "oom")]
+)
+def test_without_a_training_a_program_that_goes_on_is_recorded_to_its_end(accelerator, then, status, reason):
+    """One that allocates nothing more keeps the file of the failure."""
+    device = accelerator.device
+    program = "import torch\n" + ("import torch_npu\n" if device == "npu" else "")
+    program += f"device = {device!r}\ntry:\n    torch.empty(1 << 45, dtype=torch.uint8, device=device)\n"
+    program += f"except RuntimeError:\n    pass\n{then}\n"
+    run = accelerator("-c", program, status=status)
+    assert run.status()["reason"] == reason
+    assert len(run.status()["ooms"]) == 1
+    assert run.device.events.action.tolist().count(schema.ALLOC) == (1 if reason == "exit" else 0)
