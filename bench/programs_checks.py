@@ -6,8 +6,8 @@ Two answers are checked on a simulated GPU:
 
 * ``--find-max``: the command runs again by itself with the largest value, with one less, and with one more. The first
   two must succeed, and the third must run out of memory.
-* categories: the bytes of parameters, gradients and optimizer states at the peak, beside those by hand
-  (programs/by_hand.py, in which memdiag takes no part).
+* categories: the requested bytes of parameters, gradients and optimizer states at the peak of allocated memory, beside
+  those by hand (programs/by_hand.py, in which memdiag takes no part).
 
 FOLDER and VENV are those of programs_of_others.py, whose table names the programs.
 """
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -27,6 +26,8 @@ from pathlib import Path
 import synthetic_data
 from programs_of_others import BY_HAND, HERE, Program, copy_source, environment_of, prepare, read_table, run
 
+import memdiag
+from memdiag.trace import schema
 from memdiag.units import format_bytes
 
 STEM = HERE.parent / "reports" / "other-programs-checks"
@@ -112,7 +113,7 @@ def check(
         status, said, output = record("plain", DEVICE, [])
         if status:
             raise RuntimeError(f"{found.name} ended with exit status {status}: {said[-500:]}")
-        found.by_category = categories(next(output.glob("rank0.pkl")), environment)
+        found.by_category = categories(next(output.glob("rank0.pkl")))
         if kept is not None:
             return found
         small = f"{DEVICE},room={search.room}"
@@ -128,11 +129,12 @@ def check(
     return found
 
 
-def categories(trace: Path, environment: Mapping[str, str]) -> dict[str, int]:
-    """The bytes of each category at the peak, from ``memdiag analyze --json``."""
-    command = [sys.executable, "-m", "memdiag", "analyze", "--json", str(trace)]
-    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
-    return dict(json.loads(done.stdout)["devices"][0]["by_category"])
+def categories(trace: Path) -> dict[str, int]:
+    """The bytes that the program requested of each category, at the peak of allocated memory."""
+    device = max(memdiag.load(trace).devices, key=lambda one: int(one.usage["allocated"].max(initial=0)))
+    live = device.live(device.peak("allocated"))
+    category, size = device.tensors.category[live], device.tensors.requested_bytes[live]
+    return {name: int(size[category == number].sum()) for number, name in enumerate(schema.CATEGORIES)}
 
 
 def line_of(found: Checked) -> str:
