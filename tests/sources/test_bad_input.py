@@ -295,6 +295,14 @@ def test_every_protocol_opens_the_same(tmp_path, protocol):
     assert not trace.devices[0].anomalies
 
 
+@pytest.mark.parametrize("size", [1 << 50, 1 << 59])
+def test_a_failed_request_may_have_any_size(tmp_path, size):
+    """A program computes the size from invalid data, and its trace says so."""
+    failed = {"action": "oom", "size": size, "device_free": 1 << 30, "stream": 0}
+    events = load(write(tmp_path, broken(lambda d: d["device_traces"][0].append(failed)))).devices[0].events
+    assert events.size[-1] == size
+
+
 def test_places_that_are_no_files(tmp_path):
     refusal(tmp_path)
     refusal(tmp_path / "missing.pickle")
