@@ -39,7 +39,7 @@ def fake(hip=None, *, is_compiled=True):
     )
     assert all(hasattr(torch.xpu, name) for name in vars(xpu) if name != "memory")
     assert all(hasattr(real, name) for name in vars(memory))
-    return SimpleNamespace(xpu=xpu, version=SimpleNamespace(hip=hip)), calls
+    return SimpleNamespace(__name__="torch", xpu=xpu, version=SimpleNamespace(hip=hip)), calls
 
 
 def test_xpu_is_recorded_through_its_own_history():
