@@ -222,15 +222,26 @@ class Marks:
             last[row] = max(last[row], mark)
 
     def content(self) -> dict[str, Any]:
-        """Returns everything as builtin containers; each column is text (see ``columns``)."""
-        self._even_out()
-        self._pad(len(self._modules["name"]))
+        """Returns everything as builtin containers; each column is text (see ``columns``).
+
+        A signal handler may call this while a row is appended, so it changes the length of no column.
+        """
         for group in self._groups:
             self._settle(group)
+        times, names, *places = self._modules.values()
+        length = min(len(times), len(names))
+        positions = [column + array("q", [-1]) * (length - len(column)) for column in places]
+        modules = dict(zip(self._modules, (times, names, *positions)))
         return {
             "names": list(self.names),
             "calls": {function: dict(lines) for function, lines in self._calls.items()},
-            "marks": {name: pack(column) for name, column in self._marks.items()},
-            "modules": {name: pack(column) for name, column in self._modules.items()},
-            "tensors": {name: pack(column) for name, column in self._seen.items()},
+            "marks": _packed(self._marks),
+            "modules": _packed(modules),
+            "tensors": _packed(self._seen),
         }
+
+
+def _packed(columns: dict[str, array[int]]) -> dict[str, str]:
+    """Packs columns without a last row that is incomplete."""
+    length = min(map(len, columns.values()))
+    return {name: pack(column[:length] if len(column) > length else column) for name, column in columns.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from array import array
 
 import pytest
 
@@ -66,6 +67,41 @@ def test_a_partly_written_mark_is_dropped():
         unpacker = Unpacker(content[table].values())
         assert {len(unpacker.unpack(column)) for column in content[table].values()} == {rows * 8}
     assert content["modules"]["time_ns"] == content["modules"]["name"]
+
+
+def test_a_file_written_while_a_mark_is_appended_moves_no_later_value():
+    """A signal handler writes a file between any two steps of a mark; the marks are those without the signal."""
+
+    def recorded(interrupted_at):
+        marks, came = Marks(lambda: (0, 5, 5)), 0
+
+        class Column(array):
+            def append(self, value):
+                nonlocal came
+                super().append(value)
+                came += 1
+                if came == interrupted_at:
+                    for table in ("marks", "modules", "tensors"):
+                        columns = marks.content()[table]
+                        assert len({len(Unpacker(columns.values()).unpack(each)) for each in columns.values()}) == 1
+
+        for columns in (marks._marks, marks._modules, marks._seen):
+            columns.update({name: Column("q") for name in columns})
+        marks._before = Column("q")
+        add_time, add_name = marks.module_appenders()
+        for number in range(3):
+            mark = marks.look(number, marks.add(PHASE, 1))
+            marks.see(0, 512 * number, 1, number, mark)
+            add_time(number)
+            add_name(number)
+            marks.place_module((0, number, number))
+        content = marks.content()
+        del content["marks"]["time_ns"]
+        return content, came
+
+    expected, count = recorded(0)
+    for number in range(1, count + 1):
+        assert recorded(number)[0] == expected
 
 
 def test_a_program_that_catches_interrupts_is_recorded(cpu):
