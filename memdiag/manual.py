@@ -19,8 +19,8 @@ _HERE = Path(__file__).parent
 _PLACES = (_HERE / "docs", _HERE.parent / "docs")
 _FINDINGS, _GUIDES = "findings", "how-to"
 _INDEX = "README"
-_CHINESE = Path("zh", "findings.md")
-_ENTRY = re.compile("[*] (?P<code>MD[0-9]{3})\uff1a(?P<title>[^\u3002]+)\u3002(?P<summary>.+)")
+# The Chinese title and summary, below the title of a finding: <!-- zh: title\u3002summary -->
+_CHINESE = re.compile("^<!-- zh: (?P<title>[^\u3002]+)\u3002(?P<summary>.+) -->\n", re.MULTILINE)
 _SECTIONS = {
     "What it means": "means",
     "Why it matters": "matters",
@@ -101,27 +101,15 @@ def page(name: str) -> ManualPage:
     folder = next(each for each in _PLACES if (each / _FINDINGS).is_dir())
     places = (folder / each / f"{found}.md" for each in (_FINDINGS, _GUIDES, ""))
     text = next(place for place in places if place.is_file()).read_text(encoding="utf-8")
-    if language() == "zh" and found in (chinese := _chinese(folder)):
-        text = _with_chinese_summary(found, text, chinese[found])
+    chinese, text = _CHINESE.search(text), _CHINESE.sub("", text)
+    if chinese and language() == "zh":
+        text = _with_chinese_summary(found, text, chinese["title"], chinese["summary"])
     head = _unlinked(text.splitlines()[0].removeprefix("# "))
     return ManualPage(found, head.removeprefix(f"{found}: "), text)
 
 
-@cache
-def _chinese(folder: Path) -> dict[str, tuple[str, str]]:
-    """Returns the Chinese title and summary of each finding, from docs/zh/findings.md.
-
-    Its lines are ``* MD101\uff1atitle\u3002summary``.
-    """
-    page = folder / _CHINESE
-    lines = page.read_text(encoding="utf-8").splitlines() if page.is_file() else ()
-    entries = (match for line in lines if (match := _ENTRY.fullmatch(line)))
-    return {match["code"]: (match["title"], match["summary"]) for match in entries}
-
-
-def _with_chinese_summary(code: str, text: str, chinese: tuple[str, str]) -> str:
+def _with_chinese_summary(code: str, text: str, title: str, summary: str) -> str:
     """Returns a page with its title, summary and headings in Chinese, and its English text below."""
-    title, summary = chinese
     _, first, body = text.partition("\n## ")
     lines = (
         f"## {phrase(f'explain.section.{_SECTIONS[heading]}')}"

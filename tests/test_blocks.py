@@ -74,7 +74,7 @@ def is_report(path, found):
         own = lint_examples.BLOCK.search(text)
     else:
         own = page_examples.block(text)
-        if path.stem not in page_examples.EXAMPLES | page_examples.CONF and not path.stem.startswith("MD9"):
+        if path.stem not in {*page_examples.examples(), *page_examples.CONF} and not path.stem.startswith("MD9"):
             return False
     return own is not None and found.start() <= own.start(1) < found.end()
 

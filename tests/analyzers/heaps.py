@@ -17,6 +17,12 @@ MIB = 1 << 20
 PAGE = 2 * MIB
 
 
+def _frame(where: str) -> Frame:
+    if found := re.fullmatch(r"(\S+):(\d+) (\S+)", where):
+        return Frame(found[1], int(found[2]), found[3])
+    return Frame("train.py", int(re.sub(r"[^0-9]", "", where) or 1), where)
+
+
 class Heap:
     """Entries of one device's trace, in order.
 
@@ -30,7 +36,7 @@ class Heap:
 
     def _add(self, action, addr, size, stream, where):
         names = where if isinstance(where, (list, tuple)) else [where] if where else []
-        frames = tuple(Frame("train.py", int(re.sub(r"[^0-9]", "", name) or 1), name) for name in names)
+        frames = tuple(_frame(name) for name in names)
         self.entries.append((action, addr, size, stream, frames))
         self.clock += 1
         self.times.append(self.clock)
@@ -47,7 +53,8 @@ class Heap:
     def alloc(self, at, size, stream=0, where=""):
         """Allocates a tensor.
 
-        ``where`` is a name such as "f12" (function f12 at line 12 of train.py), or several names, innermost first.
+        ``where`` is "model.py:31 forward", or a name such as "f12" (function f12 at line 12 of train.py), or several of
+        them, innermost first.
         """
         return self._add("alloc", int(at * MIB), size, stream, where)
 

@@ -9,8 +9,8 @@ import pytest
 from memdiag.analyzers import buckets
 from memdiag.analyzers.support.context import Context
 from memdiag.trace.stacks import Frame, Stacks
+from tests.analyzers.heaps import MIB, Heap
 
-MIB = 1 << 20
 PARALLEL = "/lib/site-packages/torch/nn/parallel/distributed.py"
 FILES = {
     "_ddp_init_helper": PARALLEL,
@@ -74,3 +74,19 @@ def test_small_tensors_of_the_library_are_no_buffers(heap):
     for i in range(200):
         heap.alloc(i * 2, MIB // 2, where=["setup_buckets"])
     assert findings(heap.trace()) == []
+
+
+def _buckets():
+    heap = Heap()
+    heap.segment(0, 4000 * MIB)
+    for i in range(4):
+        heap.alloc(
+            i * 200, 100 * MIB, where=["torch/nn/parallel/distributed.py:1240 _ddp_init_helper", "train.py:30 main"]
+        )
+    heap.alloc(2000, 1000 * MIB, where="model.py:31 forward")
+    return buckets.analyze(heap.trace(), Context())
+
+
+PAGE_EXAMPLES = {
+    "MD124": _buckets,
+}

@@ -13,6 +13,7 @@ from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support import habits_judged
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
+from tests.analyzers.page_examples import read_example
 
 MIB = 1 << 20
 SMALL = 1 << 20  # MiB: address of the small tensor of backward, which ends a step
@@ -128,3 +129,8 @@ def test_batches_of_many_lengths_are_replayed_with_expandable_segments_and_with_
     assert (grown >= 0).all()
     assert (grown <= subject.workload.size // 8).all()
     assert ((grown > 0) <= (subject.workload.size > MIB)).all()
+
+
+PAGE_EXAMPLES = {
+    "MD126": read_example,
+}

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from memdiag.text import speaking
-from tests.analyzers.page_examples import EXAMPLES
+from tests.analyzers.page_examples import examples
 
 # Three words in a row are a sentence: names have fewer words, and settings are joined by underscores.
 ENGLISH = re.compile(r"(?<![\w:])[A-Za-z]{2,}(?:[ ,;:]+[A-Za-z]{2,}){2,}(?![\w:])")
@@ -21,9 +21,9 @@ def texts(findings):
             yield from (fix.title, fix.applicability, fix.caveat, fix.change.partition("# ")[2])
 
 
-@pytest.mark.parametrize("code", sorted(EXAMPLES))
+@pytest.mark.parametrize("code", sorted(examples()))
 def test_findings_are_in_the_chosen_language(code):
     with speaking("zh"):
-        assert not [text for text in texts(EXAMPLES[code]()) if ENGLISH.search(text)]
+        assert not [text for text in texts(examples()[code]()) if ENGLISH.search(text)]
     with speaking("en"):
-        assert not [text for text in texts(EXAMPLES[code]()) if CHINESE.search(text)]
+        assert not [text for text in texts(examples()[code]()) if CHINESE.search(text)]

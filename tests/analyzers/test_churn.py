@@ -4,12 +4,13 @@ from dataclasses import replace
 import pytest
 
 from memdiag.analyzers import churn
+from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 from memdiag.trace.stacks import Frame, Stacks
-
-MIB = 1 << 20
+from tests.analyzers.heaps import MIB, Heap
+from tests.analyzers.page_examples import golden
 
 
 def findings(trace):
@@ -260,3 +261,23 @@ def test_garbage_collection_is_named_where_it_may_have_been_it(goldens):
 @pytest.mark.parametrize("name", ["cuda-2.13.0-oom", "cuda-2.13.0-oom-dump"])
 def test_a_run_that_ran_out_of_memory_did_not_call_empty_cache(goldens, name):
     assert "MD402" not in findings(load(goldens / name / "snapshot.pickle"))
+
+
+def _empty_cache():
+    heap = Heap()
+    for i in range(4):
+        for k in range(3):
+            at = i * 1000 + k * 200
+            heap.segment(at, 100 * MIB, where="model.py:31 forward")
+            heap.alloc(at, 100 * MIB, where="model.py:31 forward")
+            heap.free(at, 100 * MIB)
+        for k in range(3):
+            heap.release(i * 1000 + k * 200, 100 * MIB, where=["memory.py:222 empty_cache", "train.py:61 step"])
+    return build_report(heap.trace(), replay=False).findings
+
+
+PAGE_EXAMPLES = {
+    "MD401": lambda: golden("cuda-2.13.0-retries"),
+    "MD402": _empty_cache,
+    "MD403": lambda: golden("npu-2.13.0-train"),
+}

@@ -6,8 +6,8 @@ import pytest
 
 from memdiag.analyzers import communication
 from memdiag.analyzers.support.context import Context
+from tests.analyzers.heaps import MIB, Heap
 
-MIB = 1 << 20
 GATHER = ["fill8", "all_gather", "step3"]
 JOIN = ["cat9", "all_gather", "step3"]
 
@@ -81,3 +81,20 @@ def test_the_copy_that_the_library_makes_counts_too(heap):
 )
 def test_what_only_looks_alike_is_silent(heap, changed):
     assert findings(gather(heap, **changed)) == {}
+
+
+def _gathered_list():
+    heap = Heap()
+    heap.segment(0, 2000 * MIB)
+    fill = ["metrics.py:14 gather_logits", "distributed_c10d.py:3200 all_gather", "train.py:61 evaluate"]
+    for rank in range(8):
+        heap.alloc(rank * 64, 64 * MIB, where=fill)
+    heap.alloc(600, 512 * MIB, where=["metrics.py:16 gather_logits", "train.py:61 evaluate"])
+    for rank in range(8):
+        heap.free(rank * 64, 64 * MIB)
+    return communication.analyze(heap.trace(), Context())
+
+
+PAGE_EXAMPLES = {
+    "MD121": _gathered_list,
+}

@@ -116,3 +116,8 @@ def test_hccl_has_its_own_remedy(tmp_path):
     (finding,) = communicators.analyze(load(path), Context())
     assert finding.title.startswith("HCCL holds 401.00 MiB")
     assert lines(finding) == ["export HCCL_BUFFSIZE=100"]
+
+
+PAGE_EXAMPLES = {
+    "MD141": found,
+}

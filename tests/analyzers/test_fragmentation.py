@@ -1,11 +1,12 @@
 """Unusable free memory becomes a finding with the right severity and fix."""
 
 from memdiag.analyzers import fragmentation
+from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.moments import fragmentation_at
 from memdiag.trace.layout import Layout
-
-MIB = 1 << 20
+from tests.analyzers.heaps import MIB, Heap
+from tests.analyzers.page_examples import golden
 
 
 def findings(trace, **options):
@@ -192,3 +193,37 @@ def test_without_addresses_nothing_is_said_of_fragmentation(heap):
     assert not trace.devices[0].has_addresses
     assert findings(trace) == {}
     assert fragmentation_at(trace.devices[0], 1).stranded_bytes is None
+
+
+def _other_stream():
+    heap = Heap()
+    for i in range(4):
+        heap.segment(i * 100, 44 * MIB, stream=9)
+        heap.alloc(i * 100, 20 * MIB, stream=9, where="prefetch.py:18 next_batch")
+        heap.alloc(i * 100 + 20, 24 * MIB, stream=9, where="prefetch.py:18 next_batch")
+    for i in range(4):
+        heap.free(i * 100, 20 * MIB, stream=9)
+    heap.segment(2000, 30 * MIB)
+    heap.alloc(2000, 30 * MIB, where="model.py:31 forward")
+    return build_report(heap.trace(), replay=False).findings
+
+
+def _too_little():
+    heap = Heap()
+    for i in range(2):
+        heap.segment(i * 100, 40 * MIB, where="model.py:31 forward")
+        heap.alloc(i * 100, 30 * MIB, where="model.py:31 forward")
+        heap.alloc(i * 100 + 30, 10 * MIB, where="model.py:31 forward")
+    for i in range(2):
+        heap.free(i * 100, 30 * MIB)
+    heap.oom(500 * MIB, device_free=MIB, where="model.py:36 forward")
+    return build_report(heap.trace(capacity_bytes=160 * MIB), replay=False).findings
+
+
+PAGE_EXAMPLES = {
+    "MD201": lambda: golden("cuda-2.13.0-oom"),
+    "MD202": lambda: golden("cuda-2.13.0-pinned"),
+    "MD204": _other_stream,
+    "MD205": lambda: golden("cuda-2.13.0-retries"),
+    "MD206": _too_little,
+}

@@ -220,3 +220,14 @@ def test_a_real_program_that_pins_tensors_on_a_simulated_device(tmp_path):
     known = evidence(finding)
     assert known["blocks of the pinned tensors that the program holds"] == 4 * 128 * MIB
     assert known["pinned memory lost by rounding"] == 4 * 48 * MIB
+
+
+_CACHE = {"pinned": 34_816, "pinned_used": 33_792, "pinned_tensors": 20_890, "pinned_blocks": 32_768}  # MiB
+_LIMIT = {"cgroup_limit": 98_304}
+
+PAGE_EXAMPLES = {
+    "MD151": lambda: found(pinned_rounding, sampled([_CACHE])),
+    "MD152": lambda: found(growing_workers, workers(range(1000, 3000, 100), cgroup_used=60_000, **_LIMIT)),
+    "MD153": lambda: found(saving_peaks, saves(before=9000, copies=7000, after=9500, **_LIMIT)),
+    "MD154": lambda: found(host_limit, near(15_900)),
+}

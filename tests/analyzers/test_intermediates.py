@@ -6,8 +6,7 @@ import pytest
 
 from memdiag.analyzers import intermediates
 from memdiag.analyzers.support.context import Context
-
-MIB = 1 << 20
+from tests.analyzers.heaps import MIB, Heap
 
 
 def findings(trace, **options):
@@ -87,3 +86,18 @@ def test_what_stays_until_the_pass_back_is_no_link_however_near_the_end_of_its_r
     for i in range(5):
         heap.free(i * 100, 64 * MIB)
     assert findings(heap.trace()) == {}
+
+
+def _chain():
+    heap = Heap()
+    heap.segment(0, 4000 * MIB)
+    for i in range(6):
+        heap.alloc(i * 100, 64 * MIB, where=[f"softmax.py:{12 + i} forward", "model.py:31 forward"])
+        if i:
+            heap.free((i - 1) * 100, 64 * MIB)
+    return intermediates.analyze(heap.trace(), Context())
+
+
+PAGE_EXAMPLES = {
+    "MD123": _chain,
+}

@@ -10,8 +10,8 @@ import pytest
 from memdiag.analyzers import kept_chains
 from memdiag.analyzers.support.context import Context
 from memdiag.trace.schema import LIFETIMES, PHASES
+from tests.analyzers.heaps import MIB, Heap
 
-MIB = 1 << 20
 # MiB of each tensor, and whether backward needs it: x.float(), its square, x.to(…), the result
 NORM = (
     (64, True),
@@ -21,7 +21,7 @@ NORM = (
 )
 
 
-def layers(heap, chain=NORM, count=6, where="norm"):
+def layers(heap, chain=NORM, count=6, where="norm", linear="linear", inner="forward"):
     """Adds layers with a chain in one forward, then a matrix product in a separate module.
 
     All retained tensors are freed at the end.
@@ -29,8 +29,8 @@ def layers(heap, chain=NORM, count=6, where="norm"):
     heap.segment(0, 8000 * MIB)
     at, kept = 0, []
     for _ in range(count):
-        for (size, keep), outer in [*((each, where) for each in chain), ((100, True), "linear")]:
-            heap.alloc(at, size * MIB, where=["forward", outer])
+        for (size, keep), outer in [*((each, where) for each in chain), ((100, True), linear)]:
+            heap.alloc(at, size * MIB, where=[inner, outer])
             if keep:
                 kept.append((at, size * MIB))
             else:
@@ -86,3 +86,12 @@ def test_other_runs_are_left_alone(heap, chain):
 def test_masks_of_one_byte_an_element_belong_to_the_chain(heap):
     (finding,) = found(layers(heap, ((64, True), (32, True), (64, False), (64, True))))
     assert finding.evidence[0].value == 6 * 160 * MIB
+
+
+def _norms():
+    return found(layers(Heap(), where="model.py:31 block", linear="model.py:33 block", inner="norm.py:12 forward"))
+
+
+PAGE_EXAMPLES = {
+    "MD130": _norms,
+}

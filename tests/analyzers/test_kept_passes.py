@@ -90,3 +90,8 @@ def test_few_passes_outputs_and_passes_of_one_backward_are_no_fault():
 
 def test_without_marks_nothing_is_said():
     assert not found(trained(count=6), marked=False)
+
+
+PAGE_EXAMPLES = {
+    "MD106": lambda: found(trained(count=6)),
+}

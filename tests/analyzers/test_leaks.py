@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from memdiag.analyzers import leaks
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
+from tests.analyzers.page_examples import golden
 from tests.training import MIB, SEGMENT, STEP, Training
 
 
@@ -142,3 +143,13 @@ def test_a_real_leak(shared):
 def test_long_real_runs_do_not_leak(shared):
     for name in ("Da1sypetals__tomi__snapshots__snapshot.pickle", "JasperSolt__EoR_NN__snapshot.pickle"):
         assert findings(load(shared / "data/snapshots" / name)) == {}
+
+
+def _growing(steps):
+    return leaks.analyze(trained(steps, leak=128 * MIB).trace(), Context())
+
+
+PAGE_EXAMPLES = {
+    "MD301": lambda: golden("cuda-2.13.0-leak"),
+    "MD302": lambda: _growing(3),
+}

@@ -6,8 +6,8 @@ import pytest
 
 from memdiag.analyzers import leftovers
 from memdiag.analyzers.support.context import Context
+from tests.analyzers.heaps import MIB, Heap
 
-MIB = 1 << 20
 INIT = ["_apply", "to", "load3"]
 PASS = ["forward", "step4"]
 
@@ -67,3 +67,23 @@ def test_nothing_is_left_where_it_is_filled_or_given_back(heap, changed):
 
 def test_a_moment_within_initialisation_is_silent(heap):
     assert findings(loaded(heap), at=2) == []
+
+
+def _leftovers():
+    heap = Heap()
+    load_, step = ["load.py:22 to_bfloat16", "train.py:15 main"], ["model.py:31 forward", "train.py:40 step"]
+    heap.segment(0, 400 * MIB, where=load_)
+    heap.segment(500, 400 * MIB, where=load_)
+    heap.alloc(0, 400 * MIB, where=load_)
+    heap.alloc(500, 300 * MIB, where=load_)
+    heap.alloc(800, 100 * MIB, where=load_)
+    heap.free(0, 400 * MIB, where=load_)
+    heap.free(500, 300 * MIB, where=load_)
+    heap.segment(2000, 500 * MIB, where=step)
+    heap.alloc(2000, 500 * MIB, where=step)
+    return leftovers.analyze(heap.trace(), Context())
+
+
+PAGE_EXAMPLES = {
+    "MD125": _leftovers,
+}

@@ -9,6 +9,7 @@ from memdiag.analyzers import lifetimes
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 from memdiag.trace.recording import ProcessMarks
+from tests.analyzers.page_examples import read_example
 from tests.training import BACKWARD, MIB, MOVE, SILENT, Training, forward
 
 FORWARD = forward
@@ -194,3 +195,26 @@ def test_gradients_kept_through_a_real_forward(shared):
 def test_goldens_of_tidy_training_have_no_warning(golden):
     if golden.name.endswith("-train"):
         assert [f for f in lifetimes.analyze(load(golden / "snapshot.pickle"), Context()) if f.severity != "info"] == []
+
+
+def _previous_step():
+    program = KeepsLogits(size=16 * MIB)
+    program.initialise()
+    for _ in range(4):
+        program.step()
+    return lifetimes.analyze(program.trace(), Context())
+
+
+def _old_gradients():
+    program = PeaksInForward(size=16 * MIB)
+    program.initialise()
+    for _ in range(4):
+        program.step(zero_first=True)
+    return lifetimes.analyze(program.trace(), Context())
+
+
+PAGE_EXAMPLES = {
+    "MD111": _previous_step,
+    "MD112": _old_gradients,
+    "MD113": lambda: read_example(replay=False),
+}

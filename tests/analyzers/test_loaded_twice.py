@@ -56,3 +56,8 @@ def test_state_that_an_optimizer_made_for_loaded_weights_is_no_other_copy_of_the
 def test_loaded_state_counts_beside_the_weights():
     (finding,) = found([32, 64, 96] * 3)
     assert finding.evidence[0].value == 3 * 192 * MIB
+
+
+PAGE_EXAMPLES = {
+    "MD127": lambda: found([32, 64, 96]),
+}

@@ -1,6 +1,7 @@
 """Every finding code has a page whose title is its meaning, and the index lists all pages."""
 
 import ast
+import importlib.util
 import json
 import re
 import textwrap
@@ -13,6 +14,10 @@ from memdiag.registry import ANALYZERS, LINT_RULES
 from memdiag.settings import lint
 from memdiag.text import FOLDER
 from tests.analyzers import page_examples
+
+_SPEC = importlib.util.spec_from_file_location("indexes", page_examples.ROOT / "docs" / "site" / "indexes.py")
+indexes = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(indexes)
 
 CODES = (
     {code: meaning for analyzer in ANALYZERS.values() for code, meaning in analyzer.CODES.items()}
@@ -41,16 +46,17 @@ def test_a_title_is_short(code):
     assert not CODES[code].endswith(".")
 
 
-@pytest.mark.parametrize("code", sorted(page_examples.EXAMPLES | page_examples.CONF))
+@pytest.mark.parametrize("code", sorted({*page_examples.examples(), *page_examples.CONF}))
 def test_the_report_in_a_page_is_what_memdiag_prints(pages, code):
     assert page_examples.block(pages[code])[1] == page_examples.shown(code), (
         "write it again: python -m tests.analyzers.page_examples"
     )
 
 
-@pytest.mark.parametrize("code", sorted(page_examples.EXAMPLES | page_examples.CONF))
+@pytest.mark.parametrize("code", sorted({*page_examples.examples(), *page_examples.CONF}))
 def test_a_page_with_an_example_begins_with_a_summary(pages, code):
-    summary = pages[code].split("## What it means")[0].splitlines()[1:]
+    chinese, *summary = pages[code].split("## What it means")[0].splitlines()[1:]
+    assert chinese.startswith("<!-- zh: ")
     assert 1 <= len([line for line in summary if line]) <= 3
 
 
@@ -95,10 +101,13 @@ def test_python_in_a_page_is_python(pages):
             ast.parse(textwrap.dedent(block), code)
 
 
-def test_the_index_lists_every_page_with_its_title(root, pages):
-    index = (root / "docs" / "findings" / "README.md").read_text(encoding="utf-8")
-    listed = dict(re.findall(r"^\| \[(MD\d{3})\]\(\1\.md\) \| (.*) \|$", index, re.MULTILINE))
+def test_the_index_of_the_site_lists_every_page_with_its_title(pages):
+    listed = dict(re.findall(r"^\| \[(MD\d{3})\]\(\1\.md\) \| (.*) \|$", indexes.index(chinese=False), re.MULTILINE))
     assert listed == {code: page.splitlines()[0].split(": ", 1)[1] for code, page in pages.items()}
+    for chinese in (False, True):
+        text = indexes.index(chinese=chinese)
+        assert len(re.findall("^## ", text, re.MULTILINE)) == len(indexes.GROUPS)
+        assert list(re.findall(r"\[(MD\d{3})\]", text)) == sorted(pages)
 
 
 def test_other_pages_list_findings_by_the_same_titles(root, pages):

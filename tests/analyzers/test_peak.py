@@ -10,6 +10,7 @@ from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.stacks import Stacks
+from tests.analyzers.page_examples import golden, read_example
 from tests.training import BATCH, LOSS, MAIN, MIB, SEGMENT, STEP, Frame, Training, forward
 
 
@@ -197,3 +198,27 @@ def test_inference_speaks_of_parameters_only(shared):
 @pytest.mark.parametrize("name", ["MD101", "MD102", "MD103", "MD104", "MD105"])
 def test_codes(name):
     assert name in peak.CODES
+
+
+def _training(**options):
+    """Runs three steps of a small model that fill the device."""
+    return peak.analyze(trained(**options).trace(capacity_bytes=SEGMENT), Context())
+
+
+def _optimizer_temporaries():
+    program = trained(steps=2, scale=0.25)
+    program.now += 1
+    program.phase = "optimizer"
+    for _ in range(4):
+        program.alloc(program.size * 3, STEP, "temporary")
+    program.fail(1 << 41, STEP)
+    return peak.analyze(program.trace(), Context())
+
+
+PAGE_EXAMPLES = {
+    "MD101": lambda: _training(scale=4.0),
+    "MD102": lambda: _training(scale=0.25),
+    "MD103": lambda: golden("cuda-2.13.0-leak"),
+    "MD104": _optimizer_temporaries,
+    "MD105": lambda: read_example(replay=False),
+}

@@ -124,3 +124,8 @@ def test_traces_without_private_pools_have_no_finding():
     trace = load(GOLDENS / "cuda-2.13.0-train" / "snapshot.pickle")
     assert not list(private_pools.analyze(trace, Context()))
     assert np.all(trace.devices[0].groups.pool_major == 0)
+
+
+PAGE_EXAMPLES = {
+    "MD142": found,
+}

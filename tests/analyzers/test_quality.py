@@ -3,8 +3,8 @@ import pytest
 from memdiag.analyzers import quality
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
-
-MIB = 1 << 20
+from tests.analyzers.heaps import MIB, Heap
+from tests.analyzers.page_examples import golden
 
 
 def findings(trace):
@@ -82,3 +82,27 @@ def test_a_real_snapshot_that_contradicts_itself(shared):
     assert "MD954" in findings(
         load(shared / "data" / "snapshots" / "facebookresearch__mosaic__test__snapshots__output.pickle")
     )
+
+
+def _recorded(*, late=False, stacks=True, contradictions=0):
+    """Returns the findings on the quality of a recording."""
+    heap = Heap()
+    heap.segment(400, 120 * MIB)
+    heap.alloc(400, 100 * MIB, where="model.py:31 forward")
+    for _ in range(120):
+        heap.alloc(500, MIB, where="model.py:31 forward" if stacks else "")
+        heap.free(500, MIB)
+    if late:
+        heap.free(1000, 300 * MIB)
+        heap.release(1000, 300 * MIB)
+    for _ in range(contradictions):
+        heap.free(700, MIB)
+    return quality.analyze(heap.trace(), Context())
+
+
+PAGE_EXAMPLES = {
+    "MD951": lambda: golden("cuda-2.13.0-no-trace"),
+    "MD952": lambda: _recorded(late=True),
+    "MD953": lambda: _recorded(stacks=False),
+    "MD954": lambda: _recorded(contradictions=10),
+}

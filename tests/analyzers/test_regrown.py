@@ -6,8 +6,7 @@ import pytest
 
 from memdiag.analyzers import regrown
 from memdiag.analyzers.support.context import Context
-
-MIB = 1 << 20
+from tests.analyzers.heaps import MIB, Heap
 
 
 def findings(trace):
@@ -59,3 +58,19 @@ def test_what_does_not_grow_so(heap, sizes, options):
 def test_batches_of_random_length_grow_in_a_row_now_and_then(heap):
     rising = range(150, 170, 2)
     assert findings(grown(heap, [*rising, *([220, 160, 230, 155] * 5)])) == []
+
+
+def _regrown():
+    heap = Heap()
+    append = ["cache.py:31 append", "generate.py:12 decode"]
+    heap.segment(0, 2100 * MIB, where="generate.py:12 decode")
+    for k, size in enumerate(range(100, 140, 2)):
+        heap.alloc(1000 * (k % 2), size * MIB, where=append)
+        if k:
+            heap.free(1000 * ((k + 1) % 2), (size - 2) * MIB, where=append)
+    return regrown.analyze(heap.trace(), Context())
+
+
+PAGE_EXAMPLES = {
+    "MD128": _regrown,
+}

@@ -140,3 +140,8 @@ def test_a_sleep_that_unmaps_memory_behind_pytorch_is_found_by_the_drivers_figur
     assert evidence["reserved according to PyTorch, but unmapped from the card (sleep mode)"] == (5000 - 2012) * MIB
     assert "live tensors" not in evidence
     assert finding.title.endswith("in the first of 3 sleeps")
+
+
+PAGE_EXAMPLES = {
+    "MD303": lambda: found(turns([411, 1160, 2500])),
+}

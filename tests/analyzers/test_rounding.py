@@ -1,11 +1,12 @@
 """The analyzer reports bytes lost to rounding, and bytes lost on an NPU after blocks of exact multiples of 2 MiB."""
 
 from memdiag.analyzers import fragmentation
+from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support import rounding
 from memdiag.analyzers.support.context import Context
 from memdiag.trace.layout import Layout
+from tests.analyzers.heaps import MIB, Heap
 
-MIB = 1 << 20
 PAGE = 2 * MIB - 512  # bytes that an NPU leaves unused after a block of a multiple of 2 MiB
 
 
@@ -52,3 +53,26 @@ def test_tails_in_use_are_not_counted(heap):
 
 def test_rounding_codes_are_codes_of_fragmentation():
     assert set(rounding.CODES) <= set(fragmentation.CODES)
+
+
+def _divisions():
+    heap = Heap()
+    for i in range(4):
+        heap.segment(i * 200, 96 * MIB)
+        heap.alloc(i * 200, 65 * MIB, where="model.py:31 forward")
+    settings = {"PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:2,max_split_size_mb:200"}
+    return build_report(heap.trace(settings=settings, layout=Layout(divisions=(2,) * 16)), replay=False).findings
+
+
+def _tails():
+    heap = Heap()
+    for i in range(40):
+        heap.segment(i * 100, 32 * MIB)
+        heap.alloc(i * 100, 30 * MIB, where="linear.py:103 __init__")
+    return build_report(heap.trace(backend="npu"), replay=False).findings
+
+
+PAGE_EXAMPLES = {
+    "MD203": _divisions,
+    "MD207": _tails,
+}

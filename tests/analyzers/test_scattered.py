@@ -15,8 +15,7 @@ from memdiag.analyzers.support.habits_judged import merged
 from memdiag.trace import schema
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.table import Table
-
-MIB = 1 << 20
+from tests.analyzers.heaps import MIB, Heap
 
 
 def kept(trace, category="optimizer_state", lifetime="optimizer_state"):
@@ -107,3 +106,18 @@ def test_a_buffer_stays_while_one_of_them_does():
 
 def test_what_was_there_before_the_trace_cannot_be_merged():
     assert merged(workload([(ALLOC, 0, 100), (FREE_COMPLETED, 1, 0)]), np.array([0, 1])) is None
+
+
+def _states():
+    heap = Heap()
+    for i in range(64):
+        heap.segment(i * 100, 12 * MIB, where="adamw.py:140 _init_group")
+        heap.alloc(i * 100, 11 * MIB, where="adamw.py:140 _init_group")
+    heap.segment(90_000, 20 * MIB, where="model.py:31 forward")
+    heap.alloc(90_000, 20 * MIB, where="model.py:31 forward")
+    return build_report(kept(heap.trace())).findings
+
+
+PAGE_EXAMPLES = {
+    "MD122": _states,
+}

@@ -90,3 +90,8 @@ def test_memory_outside_the_allocator_has_an_error():
     assert outside_error_in(given) == (128 + 688) * MIB
     assert outside_error_in({}) == outside_error_in({"phantom_device": 3}) == 0
     assert outside_error_in({"phantom_device": {"context_error_bytes": "x", "scratch": {"communicators": 4}}}) == 0
+
+
+PAGE_EXAMPLES = {
+    "MD955": found,
+}

@@ -5,8 +5,8 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 from memdiag.trace.layout import Layout
+from tests.analyzers.heaps import MIB, Heap
 
-MIB = 1 << 20
 GIB = 1 << 30
 
 
@@ -180,3 +180,23 @@ def test_recorded_settings(goldens):
     assert findings(load(goldens / "cuda-2.13.0-expandable" / "snapshot.pickle")) == {}
     assert findings(load(goldens / "cuda-2.13.0-max-split" / "snapshot.pickle")) == {}
     assert findings(load(goldens / "cuda-2.13.0-roundup" / "snapshot.pickle")) == {}
+
+
+def _set(text):
+    """Returns the findings on the allocator settings of a small program."""
+    heap = Heap()
+    heap.segment(0, 20 * MIB)
+    heap.alloc(0, 5 * MIB, where="model.py:31 forward")
+    heap.segment(100, 64 * MIB, expandable=text.startswith("expandable"))
+    heap.alloc(100, 64 * MIB, where="model.py:31 forward")
+    layout = Layout(max_split=512 * MIB if "max_split" in text else None)
+    trace = heap.trace(settings={"PYTORCH_CUDA_ALLOC_CONF": text}, layout=layout)
+    return analyzer.analyze(trace, Context())
+
+
+PAGE_EXAMPLES = {
+    "MD601": lambda: _set("max_split_size_mb:512"),
+    "MD602": lambda: _set("expandeable_segments:True"),
+    "MD603": lambda: _set("expandable_segments:True,max_split_size_mb:512"),
+    "MD604": lambda: _set("backend:cudaMallocAsync"),
+}

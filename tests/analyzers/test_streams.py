@@ -1,8 +1,8 @@
 from memdiag.analyzers import streams
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
-
-MIB = 1 << 20
+from tests.analyzers.heaps import MIB, Heap
+from tests.analyzers.page_examples import golden
 
 
 def findings(trace, **options):
@@ -105,3 +105,19 @@ def test_a_recorded_run_with_two_streams(goldens):
     found = findings(load(goldens / "cuda-2.13.0-streams" / "snapshot.pickle"))["MD501"]
     assert found.severity == "warning"
     assert number(found, "largest amount of freed memory that waited") == 105 * MIB
+
+
+def _late():
+    heap = Heap()
+    heap.segment(0, 100 * MIB)
+    heap.alloc(0, 100 * MIB, where="prefetch.py:18 next_batch")
+    heap.free(0, 100 * MIB, pending=True)
+    heap.complete(0, 100 * MIB)
+    heap.oom(90 * MIB, where="model.py:31 forward")
+    return streams.analyze(heap.trace(), Context())
+
+
+PAGE_EXAMPLES = {
+    "MD501": lambda: golden("cuda-2.13.0-streams"),
+    "MD502": _late,
+}

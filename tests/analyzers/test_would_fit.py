@@ -20,6 +20,7 @@ from memdiag.sources import load
 from memdiag.text import in_language
 from memdiag.trace.card import Card, MemorySample
 from memdiag.trace.layout import Layout
+from tests.analyzers.page_examples import golden
 
 MIB = 1 << 20
 
@@ -200,3 +201,8 @@ def test_a_file_without_addresses_leaves_it_open(crossed):
     blind = dataclasses.replace(crossed, devices=(dataclasses.replace(crossed.devices[0], has_addresses=False),))
     assert asked(blind, 1).answer == "unknown"
     assert in_language(asked(blind, 1).explanation, "zh").startswith("未知")
+
+
+PAGE_EXAMPLES = {
+    "MD208": lambda: golden("cuda-2.13.0-max-split"),
+}
