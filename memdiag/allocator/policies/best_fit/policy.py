@@ -24,10 +24,18 @@ from memdiag.errors import MemdiagError
 from memdiag.results.detail import Detail
 from memdiag.results.prediction import Standing
 from memdiag.sizes.cuda import SEGMENT_GRAIN
-from memdiag.text import phrase
+from memdiag.text import Texts, phrase_of
 from memdiag.trace.layout import Layout
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.table import Array
+
+TEXTS: Texts = {
+    "settings": {
+        "en": "the policy best-fit has no settings, but {conf} was given",
+        "zh": "策略 best-fit 没有设置，但给出了 {conf}",  # noqa: RUF001 - Chinese has full-width signs
+    },
+    "settings.hint": {"en": "remove --conf", "zh": "请去掉 --conf"},
+}
 
 
 class BestFitPolicy:
@@ -76,7 +84,7 @@ class BestFitPolicy:
             MemdiagError: There are settings.
         """
         if scenario.conf.strip(", "):
-            raise MemdiagError(phrase("errors.best-fit", conf=str(scenario.conf)), phrase("errors.best-fit.hint"))
+            raise MemdiagError(phrase_of(TEXTS, "settings", conf=str(scenario.conf)), phrase_of(TEXTS, "settings.hint"))
         conf, rules = parameters(self, "", scenario.torch_version)
         num_calls = len(workload.op)
         if len(workload.start.base):
