@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,7 @@ def module_text(chosen: Sequence[Proposal], variable: str) -> str:
     if confs:
         lines += ["import os", "", f'os.environ.setdefault("{variable}", "{confs[0]}")', ""]
     parts = [_parts(each.inside) for each in chosen if each.inside]
-    imports = sorted({line for found, _ in parts for line in found})
+    imports = sorted({line for found, _ in parts for line in found} - ({"import os"} if confs else set()))
     lines += [f"{line}  # noqa: E402" if confs else line for line in imports]
     lines += [body for _, body in parts]
     if parts:
@@ -81,10 +82,10 @@ def write(plan: Applied, command: Sequence[str]) -> tuple[str, ...]:
     except (UnicodeDecodeError, SyntaxError):
         raise MemdiagError(phrase("fix.error.script"), phrase("fix.error.script.hint")) from None
     module = script.with_name(f"{MODULE}.py")
-    chosen: Sequence[Proposal] = plan.chosen
+    line = None
     if changed != text:
         line = next(number for number, each in enumerate(_lines(changed), 1) if each.startswith(f"import {MODULE}"))
-        chosen = [_moved(each, script.resolve(), line) for each in chosen]
+    chosen = [_moved(each, script.resolve(), line) for each in plan.chosen]
     new: dict[Path, bytes | str] = {module: module_text(chosen, plan.variable)}
     if changed != text:
         new[script] = changed
@@ -92,12 +93,25 @@ def write(plan: Applied, command: Sequence[str]) -> tuple[str, ...]:
     return tuple(str(file) for file in new)
 
 
-def _moved(proposal: Proposal, script: Path, line: int) -> Proposal:
-    """Returns a remedy that names lines of a script as they are after a new line."""
+def _moved(proposal: Proposal, script: Path, line: int | None) -> Proposal:
+    """Returns a remedy that names lines of a script after a new line, and the program's files by relative paths.
+
+    Args:
+        proposal: The remedy.
+        script: The script.
+        line: Number of the new line, or None if the script stays as it is.
+    """
     calls = proposal.settings.get("calls")
     if calls is None:
         return proposal
-    moved = [[[file, at + (at >= line and Path(file).resolve() == script)] for file, at in chain] for chain in calls]
+
+    def place(file: Path, at: int) -> list[object]:
+        if line is not None and file == script:
+            at += at >= line
+        is_beside = file.is_relative_to(script.parent) or file.is_relative_to(Path.cwd())
+        return [Path(os.path.relpath(file, script.parent)).as_posix() if is_beside else str(file), at]
+
+    moved = [[place(Path(file).resolve(), at) for file, at in chain] for chain in calls]
     return replace(proposal, settings={**proposal.settings, "calls": moved})
 
 

@@ -1,5 +1,7 @@
 """memdiag fix --write: both files are written, or none."""
 
+from dataclasses import replace
+
 import pytest
 
 from memdiag.errors import MemdiagError
@@ -78,3 +80,11 @@ def test_a_script_that_cannot_be_read(script, content):
     with pytest.raises(MemdiagError, match="could write an import"):
         write.write(PLAN, ["python", str(script)])
     assert contents(script.parent) == {"train.py": content}
+
+
+def test_lines_of_the_program_are_named_by_paths_that_can_move_with_it(script):
+    calls = [[[str(script), 3], [str(script.parent / "parts" / "model.py"), 7], ["/elsewhere/model.py", 1]]]
+    remedy = replace(REMEDY, inside="no_grad_at", settings={"calls": calls})
+    write.write(replace(PLAN, chosen=(remedy,)), ["python", str(script)])
+    last = script.with_name("memdiag_fix.py").read_text().splitlines()[-1]
+    assert last == "no_grad_at(calls=[[['train.py', 4], ['parts/model.py', 7], ['/elsewhere/model.py', 1]]])"
