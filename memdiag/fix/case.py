@@ -12,6 +12,7 @@ from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
 from memdiag.allocator.workload import Workload
 from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.fix.casts import Casts
 from memdiag.fix.edit import Edit, edited, live_curve
 from memdiag.offload.modules import Modules
 from memdiag.offload.passes import Passes
@@ -19,7 +20,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 
-_PREPARED = ("view", "passes", "modules", "scratch")
+_PREPARED = ("view", "passes", "modules", "casts", "scratch")
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,22 @@ class FixCase:
     def modules(self) -> Modules:
         """When the code of each module ran."""
         return Modules.of(self.trace, self.device)
+
+    @cached_property
+    def casts(self) -> Casts:
+        """Copies of weights in 16 bits that autocast makes."""
+        return Casts.of(self.trace, self.device)
+
+    @cached_property
+    def inputs(self) -> dict[str, frozenset[int]]:
+        """Bytes of the tensors that the program passes to modules, by path, as far as they are known."""
+        found: dict[str, set[int]] = {}
+        for fact in self.facts:
+            kind, _, rest = fact.partition(" ")
+            size, _, path = rest.partition(" ")
+            if kind == "input":
+                found.setdefault(path, set()).add(int(size))
+        return {path: frozenset(sizes) for path, sizes in found.items()}
 
     @cached_property
     def scratch(self) -> frozenset[int]:

@@ -24,12 +24,14 @@ class Repeat:
         freed: Event at which the copy of a tensor is freed, by row in Tensors: the free of its use in backward. The
             copies of other tensors are freed as in the first time, or at the end of the repetition. It ends when the
             last of these tensors is allocated: PyTorch stops recomputing there.
+        cached: Rows of tensors that are still live, so that they are not made again.
     """
 
     begin: int
     end: int
     at: int
     freed: Mapping[int, int]
+    cached: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Edit:
         repeats: Requests that are made a second time.
         added: Temporary tensors: event, bytes, and the row in Tensors whose stream and pool they use.
         made: Additional tensors that live for a while.
+        held: Later events of frees, by row in Tensors; they win over ``freed``.
         pools: Pools to use instead of others, as indices into the pools of the workload.
     """
 
@@ -69,12 +72,15 @@ class Edit:
     added: tuple[tuple[int, int, int], ...] = ()
     pools: Mapping[int, int] = field(default_factory=dict)
     made: tuple[Made, ...] = ()
+    held: Mapping[int, int] = field(default_factory=dict)
 
     def __or__(self, other: Edit) -> Edit:
-        """Returns both changes; where they free the same tensor, the earlier free."""
-        freed = dict(self.freed)
+        """Returns both changes: of two frees of a tensor the earlier one, and of two times to hold it the later one."""
+        freed, held = dict(self.freed), dict(self.held)
         for row, at in other.freed.items():
             freed[row] = min(at, freed.get(row, at))
+        for row, at in other.held.items():
+            held[row] = max(at, held.get(row, at))
         resized = {**self.resized, **other.resized}
         return Edit(
             self.dropped | other.dropped,
@@ -84,6 +90,7 @@ class Edit:
             self.added + other.added,
             {**self.pools, **other.pools},
             self.made + other.made,
+            held,
         )
 
 
@@ -120,7 +127,7 @@ def edited(workload: Workload, edit: Edit) -> Workload:
     is_free = np.isin(workload.op, _FREES)
     if edit.dropped:
         keep &= ~np.isin(workload.tensor, np.fromiter(edit.dropped, np.int64, len(edit.dropped)))
-    moved = {row: at for row, at in edit.freed.items() if row not in edit.dropped}
+    moved = {row: at for row, at in {**edit.freed, **edit.held}.items() if row not in edit.dropped}
     keep &= ~(is_free & np.isin(workload.tensor, np.fromiter(moved, np.int64, len(moved))))
     made = np.full(workload.num_tensors, -1, np.int64)
     allocs = np.flatnonzero((workload.op == ALLOC) & (workload.tensor >= 0))
@@ -186,7 +193,7 @@ def _repeat(workload: Workload, repeat: Repeat, dropped: frozenset[int], calls: 
     stream: dict[int, int] = {}
     for call in range(first, last):
         op, row = int(workload.op[call]), int(workload.tensor[call])
-        if row < 0 or row in dropped:
+        if row < 0 or row in dropped or row in repeat.cached:
             continue
         if op == ALLOC:
             number[row], stream[row] = following, int(workload.stream[call])

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
-from .config import FIX_VARIABLE
+from .config import AUTOCAST_ENDED, FIX_VARIABLE
 from .guard import report
 
 _LIBRARIES = ("bitsandbytes", "mindspeed")
 _POOLS = ("core", "memory", "memory_fragmentation")  # in MindSpeed up to core_r0.9
+_MOST_SIZES = 64  # of the inputs of one module, as with texts of different length
 _SMALL = 1 / 16  # share of the largest returned tensor up to which the others do not count
 
 
@@ -43,6 +44,8 @@ def imported(module: Any) -> None:
         _note_outputs(module, instructions["outputs"])
     if instructions.get("facts"):
         _note_facts(module, instructions["facts"])
+        _note_inputs(module, instructions["facts"])
+        _mark_autocast(module)
 
 
 def _function(folder: str, name: str) -> Any:
@@ -159,6 +162,49 @@ def _note_facts(torch: Any, folder: str) -> None:
         sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(after)
     except Exception as error:  # noqa: BLE001 - see imported()
         report("facts", error)
+
+
+def _note_inputs(torch: Any, folder: str) -> None:
+    """Writes the bytes of the tensors that the program passes to modules to a file of this process."""
+    path, seen = _own_file(folder), set()
+    compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)  # since torch 2.1
+    counts: dict[str, int] = {}
+
+    def before(module: Any, args: Any) -> None:
+        if compiling() or not torch.is_grad_enabled():
+            return
+        try:
+            sizes = {each.untyped_storage().nbytes() for each in args if isinstance(each, torch.Tensor)}
+            new = [(id(module), size) for size in sizes if (id(module), size) not in seen]
+            name = _name_of(module) if new else ""
+            if not name or counts.get(name, 0) >= _MOST_SIZES:
+                return
+            seen.update(new)
+            counts[name] = counts.get(name, 0) + len(new)
+            with open(path, "a", encoding="utf-8") as file:
+                file.writelines(f"input {size} {name}\n" for _, size in new)
+        except Exception as error:  # noqa: BLE001 - see imported()
+            report("inputs", error)
+
+    torch.nn.modules.module.register_module_forward_pre_hook(before)
+
+
+def _mark_autocast(torch: Any) -> None:
+    """Marks the moments at which autocast frees its copies of weights: the end of an outermost region."""
+    from .session import current
+
+    original = torch.clear_autocast_cache
+
+    def clear_autocast_cache() -> None:
+        original()
+        try:
+            session = current()
+            if session is not None:
+                session.mark(AUTOCAST_ENDED)
+        except Exception as error:  # noqa: BLE001 - see imported()
+            report("autocast", error)
+
+    torch.clear_autocast_cache = clear_autocast_cache
 
 
 def _trained(torch: Any, output: Any) -> Iterator[Any]:

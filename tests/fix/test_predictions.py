@@ -35,22 +35,24 @@ for _ in range(3):
     loss.backward()
     optimizer.step()
 """
-NORMALISED = """
+AUTOCAST = """
 import torch
 from torch import nn
 
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.up, self.down, self.norm = nn.Linear(64, 128), nn.Linear(128, 64), nn.LayerNorm(64)
+        self.up, self.down, self.norm = nn.Linear(256, 512, bias=False), nn.Linear(512, 256), nn.LayerNorm(256)
     def forward(self, x):
         return self.norm(x + self.down(torch.relu(self.up(x))))
 
 torch.manual_seed(0)
-net = nn.Sequential(*(Block() for _ in range(8)), nn.Linear(64, 8))
+net = nn.Sequential(*(Block() for _ in range(8)), nn.Linear(256, 8))
 optimizer = torch.optim.SGD(net.parameters(), 0.1)
 for _ in range(3):
-    net(torch.randn(8192, 64)).square().mean().backward()
+    with torch.autocast("cpu", torch.bfloat16):
+        output = net(torch.randn(1024, 256))
+    output.float().square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
 """
@@ -83,12 +85,15 @@ def test_gradients_freed_between_forward_and_backward_are_not_set_to_zero(tmp_pa
     assert "free-gradients" not in {step["name"] for step in report["steps"]}
 
 
-def test_the_output_of_a_recomputed_block_remains_though_it_is_not_its_last_tensor(tmp_path):
-    """A normalisation at the end allocates its statistics after its output."""
-    report = fix(NORMALISED, "60MiB", tmp_path)
+def test_recomputed_blocks_under_autocast_that_end_with_a_normalisation(tmp_path):
+    """Autocast keeps its copies of weights until its region ends, and recomputing keeps the arguments of blocks.
+
+    A normalisation allocates its statistics after its output.
+    """
+    report = fix(AUTOCAST, "25MiB", tmp_path)
     assert [step["name"] for step in report["steps"] if step["is_chosen"]] == ["checkpoint"]
     assert report["actual"]["fits"]
-    assert report["predicted"]["allocated_bytes"] == pytest.approx(report["actual"]["allocated_bytes"], rel=0.01)
+    assert report["predicted"]["allocated_bytes"] == pytest.approx(report["actual"]["allocated_bytes"], rel=0.005)
     assert report["losses"]["largest_relative"] < 1e-6
 
 

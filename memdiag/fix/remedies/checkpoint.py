@@ -212,6 +212,7 @@ def _block(case: FixCase, path: str) -> Block | None:
     tensors = case.device.tensors
     repeats: list[Repeat] = []
     freed: dict[int, int] = {}
+    held: dict[int, int] = {}
     saved_bytes = cost = 0
     allocs = np.flatnonzero(case.device.events.action == ALLOC)
     for begin, end, backward, backward_end in _calls(case, path):
@@ -228,14 +229,35 @@ def _block(case: FixCase, path: str) -> Block | None:
         if not len(inner):
             continue
         again = {row: _freed_earlier(case, row) for row in inner.tolist()}
+        casts = case.casts.made_in(begin, end)
+        cached = frozenset(casts[tensors.free_requested_at[casts] >= backward_end].tolist())
         # frees that follow belong to the operator before; the next one that allocates needs the block
         following = allocs[min(int(np.searchsorted(allocs, reached)), len(allocs) - 1)]
-        repeats.append(Repeat(begin, end, int(following), again))
+        repeats.append(Repeat(begin, end, int(following), again, cached))
         freed |= dict.fromkeys(inner.tolist(), end)
+        released = case.casts.freed_without_autograd(case.device, casts, backward)
+        freed |= dict.fromkeys(np.intersect1d(inner, casts).tolist(), released)
+        for row in _inputs(case, path, begin):
+            if tensors.free_requested_at[row] < backward:
+                held[row] = max(again.values())
         saved_bytes = max(saved_bytes, int(tensors.block_bytes[inner].sum()))
         made = (tensors.alloc_at >= begin) & (tensors.alloc_at < end)
         cost += int(tensors.block_bytes[made].sum())
-    return Block(path, Edit(freed=freed, repeats=tuple(repeats)), saved_bytes, cost) if repeats else None
+    return Block(path, Edit(freed=freed, repeats=tuple(repeats), held=held), saved_bytes, cost) if repeats else None
+
+
+def _inputs(case: FixCase, path: str, begin: int) -> Iterator[int]:
+    """Yields the tensors of forward that a call gets, as rows in Tensors: the latest ones of their sizes.
+
+    PyTorch keeps the arguments of a recomputed block until its backward, even if autograd did not save them.
+    """
+    tensors = case.device.tensors
+    is_live = (tensors.alloc_at < begin) & (tensors.free_requested_at >= begin) & (tensors.phase_alloc == FORWARD)
+    rows = np.flatnonzero(is_live)
+    for size in case.inputs.get(path, ()):
+        same = rows[tensors.requested_bytes[rows] == size]
+        if len(same):
+            yield int(same[np.argmax(tensors.alloc_at[same])])
 
 
 def _keeps_output(case: FixCase, begin: int, end: int, kept: Array) -> bool:
