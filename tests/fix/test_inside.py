@@ -3,12 +3,11 @@
 import ast
 import os
 import subprocess
-import sys
 
 import pytest
 
 from memdiag.fix.trial import INSIDE
-from tests.fix.forked import run_python
+from tests.forking import python_with_torch, run_python
 
 FILES = sorted(path for path in INSIDE.glob("*.py") if path.stem != "__init__")
 MODEL = """
@@ -155,7 +154,7 @@ def test_no_autograd_below_the_given_lines_only(tmp_path):
         "print(call().requires_grad)\n"
         "print(torch.is_grad_enabled())\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    done = subprocess.run([python_with_torch(), script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True", "True"]
 
 

@@ -9,8 +9,8 @@ from memdiag.fix.base import Proposal
 from memdiag.fix.edit import Edit
 from memdiag.fix.run import Applied
 from memdiag.text import phrase
-from tests.fix.forked import run_script
 from tests.fix.test_inside import MODEL, SHARDED
+from tests.forking import run_script
 
 PRINT = "print([step() for _ in range(5)])\n"
 NO_GRAD = "def evaluate():\n    return net(torch.ones(2, 16))\n"

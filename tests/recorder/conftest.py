@@ -35,6 +35,7 @@ from memdiag.recorder.config import Config
 from memdiag.recorder.launch import environment_for
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from tests import forking
 from tests.pythons import finds_device, own_cuda_python, own_npu_python
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -128,17 +129,11 @@ class Recorder:
         place = self.folder / f"{self._number}"
         place.mkdir()
         out = place / "truth.json"
-        base = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
-        base.update({"PYTHONDONTWRITEBYTECODE": "1", **(env or {})})
-        if self.device in PHANTOMS and not (
-            os.environ.get(f"MEMDIAG_TEST_{self.device.upper()}_PYTHON")
-            and finds_device(tuple(self.python), self.device)
-        ):
-            base = phantom.environment_for(profiles.choose(PHANTOMS[self.device][1]), self.python, base)
+        base = self._environment(env) if env else self._plain_environment
         config = Config(**{"folder": str(place / "run"), "backends": (self.device,), **(settings or {})})
         command = [str(PROGRAMS / words[0]) if words[0].endswith(".py") else words[0], *words[1:]]
         done = subprocess.run(
-            [*self.python, *(word.replace("{out}", str(out)) for word in command)],
+            [*self._command, *(word.replace("{out}", str(out)) for word in command)],
             cwd=place,
             capture_output=True,
             text=True,
@@ -149,6 +144,29 @@ class Recorder:
         assert done.returncode == status, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
         truth = json.loads(out.read_text()) if out.exists() else {}
         return Run(done, place / "run", truth)
+
+    def _environment(self, more: dict[str, str]) -> dict[str, str]:
+        """Returns the environment of a program that is not recorded."""
+        base = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
+        base.update({"PYTHONDONTWRITEBYTECODE": "1", **more})
+        if self.device in PHANTOMS and not (
+            os.environ.get(f"MEMDIAG_TEST_{self.device.upper()}_PYTHON")
+            and finds_device(tuple(self.python), self.device)
+        ):
+            base = phantom.environment_for(profiles.choose(PHANTOMS[self.device][1]), self.python, base)
+        return base
+
+    @cached_property
+    def _plain_environment(self) -> dict[str, str]:
+        return self._environment({})
+
+    @cached_property
+    def _command(self) -> list[str]:
+        """Python, or the command that runs programs in copies of one (tests/forking)."""
+        if len(self.python) > 1:
+            return self.python
+        modules = ["torch_npu"] if self.device == "npu" else []
+        return [forking.python_for(self.python[0], self._plain_environment, *modules)]
 
     def train(self, *words: str, **more: Any) -> Run:
         """Runs the program that trains a small model."""
