@@ -13,13 +13,14 @@ Estimates, with their basis (reports/serving-logs.md has the logs):
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from memdiag.errors import MemdiagError
 from memdiag.results.serve_fit import Basis, PlannedPart, ServeFitReport, ServePlan
+from memdiag.serving.cache import BLOCK
 from memdiag.serving.case import fraction_down
 from memdiag.serving.shapes import Shapes
 from memdiag.text import phrase
@@ -27,7 +28,6 @@ from memdiag.units import GIB
 
 SAMPLER_BYTES = 40  # for each request and word
 HIDDEN_COPIES = 3
-BLOCK = 16  # tokens
 OUTSIDE_BYTES = GIB // 2
 OUTSIDE_BYTES_NCCL = 3 * GIB // 2
 GRAPH_BYTES = 3 * GIB // 4
@@ -81,13 +81,13 @@ def plan(name: str, shapes: Shapes, asked: ServeRequest, file_bytes: int | None 
         raise MemdiagError(
             phrase("serve_fit.context", context=context, longest=shapes.longest), phrase("serve_fit.context.hint")
         )
-    sizes = [tp for tp in asked.sizes if shapes.heads % tp == 0]
+    sizes = [tp for tp in asked.sizes if shapes.can_divide(tp)]
     if not sizes:
+        heads, kv_heads = (shapes.attention.heads, shapes.attention.kv_heads) if shapes.attention else (0, 0)
         raise MemdiagError(
-            phrase("serve_fit.heads", sizes=", ".join(map(str, asked.sizes)), heads=shapes.heads),
+            phrase("serve_fit.heads", sizes=", ".join(map(str, asked.sizes)), heads=heads, kv_heads=kv_heads),
             phrase("serve_fit.heads.hint"),
         )
-    notes = [phrase("serve_fit.note.encoder")] if shapes.has_encoder else []
     return ServeFitReport(
         name,
         shapes.architecture,
@@ -100,8 +100,15 @@ def plan(name: str, shapes: Shapes, asked: ServeRequest, file_bytes: int | None 
         asked.max_batched_tokens,
         asked.kv_dtype,
         tuple(_plan(shapes, asked, tp, context, file_bytes) for tp in sizes),
-        tuple(notes),
+        tuple(_notes(shapes, file_bytes)),
     )
+
+
+def _notes(shapes: Shapes, file_bytes: int | None) -> Iterator[str]:
+    if shapes.has_encoder:
+        yield phrase("serve_fit.note.encoder")
+    if not shapes.quantization.is_known and not file_bytes:
+        yield phrase("serve_fit.note.quantization", method=shapes.quantization.method or "?")
 
 
 def size_of_files(folder: Path) -> int | None:
@@ -121,25 +128,24 @@ def activation_bytes(shapes: Shapes, tp: int, tokens: int, requests: int) -> int
     """Returns the estimated activation peak of a batch on each of ``tp`` cards, in bytes."""
     width = max(shapes.intermediate if not shapes.experts else 0, 0) / tp
     routed = shapes.experts_per_token * (3 * shapes.expert_intermediate / tp + shapes.hidden) if shapes.experts else 0
-    forward = tokens * _ACTIVATION * (HIDDEN_COPIES * shapes.hidden + 3 * width + routed)
+    matrices = 3 if shapes.is_gated else 2
+    forward = tokens * _ACTIVATION * (HIDDEN_COPIES * shapes.hidden + matrices * width + routed)
     return round(max(forward, requests * shapes.vocabulary * SAMPLER_BYTES))
 
 
 def _plan(shapes: Shapes, asked: ServeRequest, tp: int, context: int, file_bytes: int | None) -> ServePlan:
     cache_bytes = 1.0 if asked.kv_dtype == "fp8" else shapes.cache_bytes
-    all_bytes = shapes.num_parameters * shapes.weight_bytes
-    scale = file_bytes / all_bytes if file_bytes else 1.0
-    parameters = shapes.num_divisible / tp + shapes.num_replicated
-    weights = round(scale * shapes.weight_bytes * parameters) + shapes.table_bytes
+    scale = file_bytes / shapes.weight_bytes(1) if file_bytes else 1.0
+    weights = round(scale * shapes.weight_bytes(tp)) + shapes.table_bytes
     basis: Basis = "files" if file_bytes else "configuration"
     activations = activation_bytes(shapes, tp, asked.max_batched_tokens, asked.max_num_seqs)
     outside = OUTSIDE_BYTES if tp == 1 else OUTSIDE_BYTES_NCCL
     graphs = GRAPH_BYTES if asked.has_graphs else 0
     fraction = _fraction(asked, activations, outside, graphs)
     room = _room(asked, fraction, weights, activations, outside)
-    each = shapes.request_bytes(context, tp, cache_bytes)
-    token = round(shapes.layer_token_bytes(tp, cache_bytes) * shapes.layers)
-    longest = _longest(shapes, tp, cache_bytes, room)
+    each = shapes.request_bytes(context, tp, cache_bytes, asked.max_batched_tokens, asked.engine)
+    token = round(shapes.layer_token_bytes(tp, cache_bytes) * sum(mixer != "none" for mixer in shapes.cache.mixers))
+    longest = _longest(shapes, asked, tp, cache_bytes, room)
     concurrency = max(room, 0) / each if each else 0.0
     parts: tuple[PlannedPart, ...] = (
         PlannedPart("before_start", asked.context_bytes, "profile"),
@@ -171,12 +177,13 @@ def _room(asked: ServeRequest, fraction: str, weights: int, activations: int, ou
     return round(float(fraction) * (asked.card_bytes - asked.context_bytes)) - weights
 
 
-def _longest(shapes: Shapes, tp: int, cache_bytes: float, room: int) -> int:
+def _longest(shapes: Shapes, asked: ServeRequest, tp: int, cache_bytes: float, room: int) -> int:
     """Returns the longest request that fits, in whole blocks, up to the limit of the model."""
     low, high = 0, (shapes.longest or 1 << 24) // BLOCK
     while low < high:
         middle = (low + high + 1) // 2
-        if shapes.request_bytes(middle * BLOCK, tp, cache_bytes) <= room:
+        each = shapes.request_bytes(middle * BLOCK, tp, cache_bytes, asked.max_batched_tokens, asked.engine)
+        if each <= room:
             low = middle
         else:
             high = middle - 1

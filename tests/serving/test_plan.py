@@ -73,7 +73,7 @@ def test_parameters_of_public_models():
     assert shapes_of(GEMMA_4B).num_parameters == pytest.approx(4.30e9, rel=0.003)
     deepseek = shapes_of(DEEPSEEK)
     assert deepseek.num_parameters == pytest.approx(671e9, rel=1e-3)
-    assert deepseek.weight_bytes == 1
+    assert deepseek.weight_bytes(1) == pytest.approx(671e9 + 1.9e9, rel=1e-3)  # the vocabulary has 16 bits
 
 
 def test_published_splits_of_vllm():
@@ -82,8 +82,7 @@ def test_published_splits_of_vllm():
     The estimate of activations was fitted to #11251 and #21489; #10511 is independent.
     """
     llama = shapes_of(LLAMA_8B)
-    half = 2 * (llama.num_divisible / 2 + llama.num_replicated) / GIB
-    assert half == pytest.approx(7.51, rel=0.02)
+    assert llama.weight_bytes(2) / GIB == pytest.approx(7.51, rel=0.02)
     assert activation_bytes(llama, 2, 40_000, 256) / GIB == pytest.approx(2.53, rel=0.02)
     assert 2 * llama.num_parameters / GIB == pytest.approx(14.96, rel=0.02)
     assert activation_bytes(llama, 1, 8192, 256) / GIB == pytest.approx(1.26, rel=0.04)
@@ -107,6 +106,7 @@ def test_tables_of_rotary_embeddings_count_as_weights_on_each_card():
         ({"rope_scaling": {"type": "longrope", "original_max_position_embeddings": 100}}, 1100),
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, 2000),
         ({"rope_scaling": {"rope_type": "default", "mrope_section": [16, 24, 24]}}, 4000),
+        ({"rope_scaling": {"rope_type": "default", "mrope_section": [24, 20, 20], "mrope_interleaved": True}}, 1000),
         ({"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2}, "sliding_attention": {}}}, 3000),
         ({"partial_rotary_factor": 0.5}, 500),
     ],
@@ -117,17 +117,18 @@ def test_rows_of_the_tables_by_kind_of_scaling(rope, rows):
 
 def test_kv_cache_of_a_token():
     llama = shapes_of(LLAMA_8B)
-    assert llama.request_bytes(1, 1, 2) == 128 << 10
-    assert llama.request_bytes(1, 16, 2) == 16 << 10  # a KV head on each card, two cards share one
+    assert llama.request_bytes(16, 1, 2) == 2 << 20  # a block of 16 tokens
+    assert llama.request_bytes(16, 16, 2) == 256 << 10  # a KV head on each card, two cards share one
     deepseek = shapes_of(DEEPSEEK)
-    assert deepseek.request_bytes(1, 8, 2) == deepseek.request_bytes(1, 1, 2) == 61 * 576 * 2
+    assert deepseek.request_bytes(16, 8, 2) == deepseek.request_bytes(16, 1, 2) == 16 * 61 * 576 * 2
 
 
 def test_layers_with_a_window_hold_no_more_than_the_window():
     gemma = shapes_of(GEMMA_4B)
-    assert sum(1 for window in gemma.windows if not window) == 5
-    layer = gemma.layer_token_bytes(1, 2)
-    assert gemma.request_bytes(10_000, 1, 2) == layer * (5 * 10_000 + 29 * 1024)
+    assert gemma.cache.mixers.count("full") == 5
+    block = 16 * gemma.layer_token_bytes(1, 2)
+    held = -(-(1023 + 2 * 2048) // 16) + 1  # the window and two batches, from any token on
+    assert gemma.request_bytes(16_000, 1, 2, 2048) == 5 * block * (1000 + 6 * held)  # 29 layers in groups of 5
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
@@ -167,7 +168,14 @@ def test_the_size_of_the_files_replaces_the_computed_weights(tmp_path):
 
 @pytest.mark.parametrize(
     "config",
-    [{}, {"hidden_size": 8}, LLAMA_8B | {"layer_types": ["linear_attention"] * 32}, LLAMA_8B | {"mamba_d_state": 16}],
+    [
+        {},
+        {"hidden_size": 8},
+        LLAMA_8B | {"layer_types": ["retention"] * 32},
+        LLAMA_8B | {"mamba_d_state": 16},
+        LLAMA_8B | {"is_encoder_decoder": True},
+        LLAMA_8B | {"model_type": "gemma4_text"},
+    ],
 )
 def test_other_models_are_refused_with_a_hint(config):
     with pytest.raises(MemdiagError) as caught:
