@@ -138,6 +138,36 @@ def test_sglang_without_room_for_a_pool_needs_a_larger_fraction():
     assert [fix.change for fix in failure.fixes] == ["--mem-fraction-static 0.79"]  # 60 of 78 GB are weights
 
 
+def test_sglangs_progress_of_capture_has_the_size_of_the_graphs():
+    lines = (
+        "[2026-01-01 00:00:00 TP0] Load weight end. type=Toy, avail mem=30.00 GB, mem usage=8.00 GB.",
+        "[2026-01-01 00:00:01 TP0] KV Cache is allocated. #tokens: 1000, K size: 10.00 GB, V size: 10.00 GB",
+        "[2026-01-01 00:00:01 TP0] Capture cuda graph begin. This can take up to several minutes. avail mem=9.00 GB",
+        "Capturing batches (bs=8 avail_mem=8.50 GB):  10%|",
+        "Capturing batches (bs=1 avail_mem=7.25 GB): 100%|",
+    )
+    (card,) = read_log_text("\n".join(lines)).cards
+    assert parts(card) == {"weights": 8, "kv_cache": 20, "graphs": 1.75, "other": 1, "free": 7.25}
+    later = read_log_text("\n".join(lines[1:2])).cards[0]  # an extract without the weights
+    assert parts(later) == {"kv_cache": 20, "unknown": 0}
+
+
+def test_vllms_note_on_graphs_does_not_change_the_fraction():
+    note = "--gpu-memory-utilization=0.8200 is equivalent to --gpu-memory-utilization=0.8048 without CUDA graph memory"
+    text = f"INFO [gpu_worker.py:578] Available KV cache memory: 6.87 GiB\nINFO [gpu_worker.py:579] {note}\n"
+    assert read_log_text(text).settings["--gpu-memory-utilization"] == 0.82
+
+
+def test_ollamas_estimate_for_one_card_has_the_memory_that_was_free():
+    text = (
+        'level=INFO msg=offload library=cuda layers.requested=-1 layers.model=41 layers.offload=37 layers.split="" '
+        'memory.available="[23.0 GiB]" memory.required.kv="1.0 GiB" memory.required.allocations="[20.0 GiB]"\n'
+        'level=INFO msg="model weights" buffer=CUDA0 size="14.0 GiB"\n'
+    )
+    (card,) = read_log_text(text).cards
+    assert parts(card) == {"weights": 14, "free": 9}
+
+
 def test_both_runtimes_of_tensorrt_llm():
     cpp, pytorch = read("trtllm_cpp"), read("trtllm_pytorch")
     assert parts(cpp.cards[0]) == {"weights": 10.0, "kv_cache": 25.0, "activations": 1.0, "other": 1.0, "free": 3.0}

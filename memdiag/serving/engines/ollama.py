@@ -37,6 +37,7 @@ RULES = (
         r'memory\.available="\[<available:size>.*?memory\.required\.kv="<kv_estimate:size>" '
         r'memory\.required\.allocations="\[<allocations:size>'
     ),
+    rule(r'memory\.available="\[<available_alone:size>\]"', of_server=True),  # the estimate is for one card
     rule(r'memory\.graph\.full="<graph_estimate:size>"'),
     rule(r"layers\.model=<layers:int> layers\.offload=<offloaded:int>", of_server=True),
     rule(rf'msg="model weights" {_DEVICE} size="<weights:size>"'),
@@ -53,6 +54,7 @@ RULES = (
 def card(values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
     """Returns the account of a card: measured buffers, else Ollama's estimate."""
     size, available = values.get("total") or server.get("total") or total, values.get("available")
+    available = available or server.get("available_alone")
     if values.get("weights") is not None or values.get("kv") is not None or values.get("model") is not None:
         if values.get("free") is None and available is not None:
             values.found["free"] = available

@@ -29,11 +29,19 @@ ANCHORS = (
     "mem-fraction-static",
     "context_len",
     "available_gpu_mem",
+    "avail_mem=",
     "max_running_requests",
     "total capacity of",
     "sglang",
 )
-SIGNS = ("Load weight begin", "Load weight end", "Memory pool end", "max_total_num_tokens=", "Capture cuda graph")
+SIGNS = (
+    "Load weight begin",
+    "Load weight end",
+    "KV Cache is allocated. ",
+    "Memory pool end",
+    "max_total_num_tokens=",
+    "Capture cuda graph",
+)
 START = re.compile(r"server_args=ServerArgs\(|Init torch distributed begin")
 KEPT = ("total",)
 _ANY = r"(?:[^,]*, )*?"  # what newer versions print before the numbers
@@ -51,6 +59,7 @@ RULES = (
     rule(r"Capture .*?graph begin\..*?avail mem=<capture:size>"),
     rule(r"Capture .*?graph end\..*?mem usage=<graphs:size>", adds=True),
     rule(r"Capture .*?graph end\..*?avail mem=<end:size>"),
+    rule(r"Capturing batches \(.*?avail_mem=<captured:size>", of_server=True),  # progress, only of the first rank
     rule(r"available_gpu_mem=<end:size>"),
     rule(r"capacity of <total:size> of which <end:size> is free"),
     rule(r"max_total_num_tokens=<tokens:int>", of_server=True),
@@ -61,24 +70,29 @@ RULES = (
     rule(r"cuda_graph_max_bs=<graph_bs:int>", of_server=True),
     rule(r"sglang(?: version)?[= ]+v?<version:word>", of_server=True),
 )
-_FREE = ("end", "capture", "pooled", "loaded")  # the latest that the log has
+_FREE = ("end", "captured", "capture", "pooled", "loaded")  # the latest that the log has
 _CACHES = ("k", "v", "kv", "conv", "ssm")
 
 
 def card(values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
     """Returns the account of a card."""
-    del server  # its values are of requests
+    captured = server.get("captured") if values.who in {"", "TP0"} else None
+    if captured is not None:
+        values.found["captured"] = captured
     begin, weights = _begin(values), values.get("weights")
-    if begin is None and weights is None:
+    caches = [reading for name in _CACHES if (reading := values.get(name)) is not None]
+    if begin is None and weights is None and not caches:
         return None
     total = values.get("total") or total
     account = Account(values.who)
     if total is not None and begin is not None:
         account.add_computed("before_start", total.bytes - begin.bytes, begin, is_given=not total.line)
     account.add("weights", weights)
-    caches = [reading for name in _CACHES if (reading := values.get(name)) is not None]
     account.add("kv_cache", *caches)
-    account.add("graphs", values.get("graphs"))
+    graphs, capture = values.get("graphs"), values.get("capture")
+    account.add("graphs", graphs)
+    if graphs is None and capture is not None and captured is not None and captured.value <= capture.value:
+        account.add_computed("graphs", capture.bytes - captured.bytes, captured)
     end = next((reading for name in _FREE if (reading := values.get(name)) is not None), None)
     account.add("free", end)
     if total is not None and begin is not None:

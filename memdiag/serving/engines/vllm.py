@@ -109,7 +109,11 @@ RULES = (
     # versions and settings
     rule(r"LLM engine \(v<version:word>\)", of_server=True),
     rule(r"vLLM API server version <version:word>", of_server=True),
-    rule(r"['\"\s-]gpu[_-]memory[_-]utilization['\"]?[:= ]+<utilization:float>", of_server=True),
+    # not the value that vLLM 0.21 and newer call equivalent in a note on graphs
+    rule(
+        r"(?<!equivalent to -)(?<!equivalent to `-)['\"\s-]gpu[_-]memory[_-]utilization['\"]?[:= ]+<utilization:float>",
+        of_server=True,
+    ),
     rule(r"\bmax[_-](?:seq|model)[_-]len['\"]?[:= ]+<length:int>", of_server=True),
     rule(r"\bmax[_-]num[_-]seqs['\"]?[:= ]+<seqs:int>", of_server=True),
     rule(r"\bmax[_-]num[_-]batched[_-]tokens['\"]?[:= ]+<batched:int>", of_server=True),
