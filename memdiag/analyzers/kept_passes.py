@@ -43,8 +43,11 @@ USED = 0.2  # of the bytes are freed by a backward, so one was expected
 LOOKS = 32  # number of earlier moments to examine: each takes time proportional to the number of events
 
 _FORWARD, _BACKWARD, _OUTSIDE = (PHASES.index(name) for name in ("forward", "backward", "outside"))
+_INPUT = CATEGORIES.index("input")
+_FUNCTIONS = "/torch/nn/functional.py"
 _BY_DESIGN = [
-    CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "workspace", "kv_cache", "input")
+    *(CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "workspace", "kv_cache")),
+    _INPUT,
 ]
 
 
@@ -82,7 +85,7 @@ def find_passes(view: DeviceView) -> KeptPasses | None:
     """Returns the forward passes that are retained without use at the moment of a view, or None."""
     device, tensors = view.device, view.device.tensors
     passes = _passes(device)
-    made = (tensors.alloc_at >= 0) & ~np.isin(tensors.category, _BY_DESIGN)
+    made = (tensors.alloc_at >= 0) & (~np.isin(tensors.category, _BY_DESIGN) | _of_losses(view))
     of_tensor = np.where(made, passes[np.maximum(tensors.alloc_at, 0)], -1)
     now = _kept_at(view, passes, of_tensor, view.at)
     now = now[now != passes[view.at]]
@@ -102,6 +105,15 @@ def find_passes(view: DeviceView) -> KeptPasses | None:
     if len(now) <= usual:
         return None
     return KeptPasses(len(now), rows, usual, np.unique(tensors.step_alloc[rows]))
+
+
+def _of_losses(view: DeviceView) -> Array:
+    """Returns which tensors are inputs by their lifetime, but made by a function for losses between two forwards."""
+    stacks, tensors = view.trace.stacks, view.device.tensors
+    named = np.array([frame.filename.replace("\\", "/").endswith(_FUNCTIONS) for frame in stacks.frames], bool)
+    below = np.append(stacks.with_frame(named), False) if named.any() else np.zeros(len(stacks) + 1, bool)
+    found: Array = below[tensors.stack] & (tensors.category == _INPUT)
+    return found
 
 
 def _passes(device: DeviceTrace) -> Array:

@@ -12,13 +12,14 @@ from memdiag.trace.schema import PHASES
 from tests.training import MAIN, MIB, Frame, Training, forward
 
 EVALUATE = Frame("/app/train.py", 55, "evaluate")
+LOSS = Frame("/lib/torch/nn/functional.py", 3555, "cross_entropy")
 
 
 class Evaluated(Training):
     """Runs three training steps, then retained forward passes."""
 
-    def passes(self, count: int, *, kept: float = 1.0, backward: bool = False) -> None:
-        """Runs forward passes; ``kept`` applies to each pass, ``backward`` runs once after all of them."""
+    def passes(self, count: int, *, kept: float = 1.0, backward: bool = False, loss: int = 0) -> None:
+        """Runs forward passes; ``kept`` and the bytes of ``loss`` apply to each pass, ``backward`` to all of them."""
         graphs = []
         for _ in range(count):
             self.phase = "forward"
@@ -28,6 +29,8 @@ class Evaluated(Training):
             for addr in graph[round(3 * kept) :]:
                 self.free(addr)
             graphs += graph[: round(3 * kept)]
+            if loss:
+                self.alloc(loss, (LOSS, EVALUATE, MAIN), "input")
         if backward:
             self._backward([graphs.pop(), *graphs[:3]], self.size)
             for addr in graphs[3:]:
@@ -74,6 +77,11 @@ def test_an_evaluation_that_keeps_its_graphs_is_named_with_the_line_that_calls_t
     assert facts["kept_passes.graphs"][0] == 5
     assert finding.severity == "warning"
     assert "no_grad" in finding.fixes[0].change
+
+
+def test_what_a_loss_keeps_is_part_of_the_graph_though_it_lives_as_long_as_an_input():
+    (finding,) = found(trained(count=6, loss=100 * MIB))
+    assert finding.evidence[0].value == 5 * (3 * 2 * 32 + 100) * MIB
 
 
 def test_it_is_the_cause_where_memory_ran_out():

@@ -1,12 +1,15 @@
 """Choosing the cheapest parts to recompute."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from memdiag.allocator.workload import ALLOC, FREE
 from memdiag.fix import cheapest
 from memdiag.fix.cheapest import RecomputableParts, cheapest_sets, good_sets
-from memdiag.fix.edit import live_curve
+from memdiag.fix.edit import Edit, Repeat, live_curve
+from memdiag.fix.remedies import checkpoint
 
 from .test_edit import MIB, workload
 
@@ -66,3 +69,19 @@ def test_the_search_ends_if_a_part_and_one_inside_it_save_most_at_different_mome
     excludes[0, 1] = excludes[1, 0] = True
     parts = RecomputableParts(np.array([100, 100, 0]), change, np.arange(14, 0, -1), excludes)
     assert {each.chosen for each in good_sets(parts)} & {(0,), (1,)}
+
+
+@pytest.mark.parametrize(("numbered", "found"), [(5, ["inc", "down.1", "down.2"]), (20, ["down.1", "down.2"])])
+def test_numbered_layers_that_save_little_do_not_hide_the_other_parts(monkeypatch, numbered, found):
+    saved = {"inc": 50, "inc.0": 0, "down.1": numbered, "down.2": numbered}
+
+    def block(_, path):
+        repeat = Repeat(list(saved).index(path), 1, 1, {})
+        return checkpoint.Block(path, Edit(repeats=(repeat,)), saved[path], 1)
+
+    monkeypatch.setattr(checkpoint, "_block", block)
+    monkeypatch.setattr(checkpoint, "_closed", lambda _: set())
+    monkeypatch.setattr(checkpoint, "_children", lambda _: {"": ["inc"], "inc": ["inc.0"]})
+    monkeypatch.setattr(checkpoint, "_saved_bytes", lambda _: 100)
+    case = SimpleNamespace(modules=SimpleNamespace(blocks={"inc.0": (), "down.1": (), "down.2": ()}))
+    assert [each.path for each in checkpoint.find_blocks(case) if each.saved_bytes] == found

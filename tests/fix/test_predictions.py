@@ -198,7 +198,10 @@ for _ in range(3):
     net(torch.randn(4096, 64)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
-outputs = [net(torch.randn(4096, 64)) for _ in range(6)]
+total = 0
+for _ in range(6):
+    output = net(torch.randn(4096, 64))
+    total = total + nn.functional.cross_entropy(output, torch.zeros(4096, dtype=torch.long))
 """
 
 
@@ -207,5 +210,6 @@ def test_a_remedy_that_saves_only_with_another_one_is_chosen(tmp_path):
     report = fix(EVALUATED, "45MiB", tmp_path, "--dry-run")
     assert [step["name"] for step in report["steps"] if step["is_chosen"]] == ["no-grad", "checkpoint"], report
     assert report["predicted"]["fits"]
+    assert report["steps"][0]["where"] == ["train.py:21 <module>"]  # where the model is called, not the loss
     checkpoint = next(step for step in report["steps"] if step["name"] == "checkpoint")
     assert checkpoint["extra_forward"] == pytest.approx(2 / 6, rel=0.1)  # of a training forward: evaluation is longer

@@ -29,6 +29,7 @@ _PARTS = "torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False)  # for
 _NEAR = 8  # events
 _OUTPUT = 16  # largest ratio between a tensor that a call leaves behind and its output; statistics are smaller
 _LARGE = 1 / 6  # share of the saved bytes above which the modules in a part are candidates too
+_FEW = 1 / 3  # share below which the numbered blocks are not the ones that matter
 _SMALL = 1 / 100  # share below which a part is no candidate
 _TRIED, _LEAST_TRIED = 256, 8  # replays of sets that cost less than the first one that fits
 _CALLS = 2_000_000  # calls of the allocator in these replays
@@ -135,8 +136,10 @@ def find_blocks(case: FixCase) -> list[Block]:
     numbered = [path for path in case.modules.blocks if path not in closed]
     found = {path: block for path in numbered if (block := _block(case, path)) is not None}
     below = _children(case)
-    total = sum(block.saved_bytes for block in found.values()) if found else _saved_bytes(case)
-    waiting = [path for path, block in found.items() if block.saved_bytes > _LARGE * total] if found else below[""]
+    total, everything = sum(block.saved_bytes for block in found.values()), _saved_bytes(case)
+    waiting = [path for path, block in found.items() if block.saved_bytes > _LARGE * total]
+    if total < _FEW * everything:  # the numbers are those of layers in a Sequential, for example
+        total, waiting = everything, waiting + below[""]
     waiting += [path for path in case.modules.blocks if path in closed]
     while waiting:
         path = waiting.pop()

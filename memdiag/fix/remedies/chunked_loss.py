@@ -10,6 +10,7 @@ from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.fix.owners import loss_refusals
+from memdiag.fix.structure import few
 from memdiag.offload.passes import BACKWARD
 from memdiag.text import phrase
 from memdiag.trace.table import Array
@@ -43,11 +44,12 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
         if len(saved):
             edit |= _edit(case, forward, int(saved[-1]), begin, end)
     edit |= _without_backward(case, forward)
-    lines = case.callers(forward)
+    stacks_of = np.unique(tensors.stack[forward]).tolist()
+    lines = [user for number in stacks_of for user in [frame for frame in stacks[number] if frame.is_user][:1]]
     yield Proposal(
         NAME,
         phrase("fix.chunked-loss"),
-        tuple(frame.label for frame in lines[-1:]),
+        few(list(dict.fromkeys(frame.label for frame in lines))),
         edit,
         "",
         phrase("fix.chunked-loss.caveat"),

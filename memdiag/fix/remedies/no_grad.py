@@ -11,11 +11,11 @@ from memdiag.fix.base import Proposal
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
 from memdiag.text import phrase
-from memdiag.trace.schema import PHASES
+from memdiag.trace.schema import ALLOC, PHASES
 from memdiag.trace.table import Array
 
 NAME = "no-grad"
-_BACKWARD = PHASES.index("backward")
+_FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 
 
 def propose(case: FixCase) -> Iterable[Proposal]:
@@ -24,19 +24,27 @@ def propose(case: FixCase) -> Iterable[Proposal]:
     if found is None:
         return
     rows = _without_backward(case, found.rows)
-    lines = case.callers(rows)
+    lines = case.callers(rows[case.device.tensors.phase_alloc[rows] == _FORWARD])  # not the loss, which follows
     if not lines:
         return
     yield Proposal(
         NAME,
         phrase("fix.no-grad"),
         (lines[-1].label,),
-        Edit(dropped=frozenset(all_such(case.view, rows).tolist())),
+        Edit(freed=_freed_at_once(case, all_such(case.view, rows))),
         "with torch.no_grad():",
         phrase("fix.no-grad.caveat"),
         "no_grad_at",
         {"calls": [[[frame.filename, frame.line] for frame in lines]]},
     )
+
+
+def _freed_at_once(case: FixCase, rows: Array) -> dict[int, int]:
+    """Returns when tensors are freed that only autograd keeps: when the operator that reads them has its output."""
+    tensors, events = case.device.tensors, case.device.events
+    allocs = np.append(np.flatnonzero(events.action == ALLOC), case.device.num_events)
+    following = allocs[np.minimum(np.searchsorted(allocs, tensors.alloc_at[rows], side="right"), len(allocs) - 1)] + 1
+    return dict(zip(rows.tolist(), np.minimum(following, tensors.free_requested_at[rows]).tolist(), strict=True))
 
 
 def _without_backward(case: FixCase, rows: Array) -> Array:
