@@ -146,4 +146,8 @@ cuda-driver
     step:outofmemory gpuapicall)outofmemory witherroroutofmemory (2vs.0)outofmemory assert:outofmemory
     erroroutofmemory error2:outofmemory error2outofmemory allocator.c: [cuda]outofmemory bytesofdevicememory
     bytesondevice notenoughgpuvideomemory hsa_status_error_out_of_resources tritonerror[
+opencl
+    mem_object_allocation_failure memoryobjectallocationfailure _cl.memoryerror
+tinygrad
+    bytes:nomemoryisavailable oomwhileallocatingsize cudaerror2,outofmemory
 """)

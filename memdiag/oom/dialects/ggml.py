@@ -86,7 +86,7 @@ _PARTS = {
     "status": pattern(r"ggml_metal_\w{3,40}?: (?:error:)? command buffer \d{1,4} failed with status \d"),
     "metal": pattern(r"Insufficient Memory \(0{7}8:kIOGPUCommandBufferCallbackErrorOutOfMemory\)"),
     "metal_buffer": pattern(
-        r"ggml_(?:backend_)?metal_\w{3,40}?: error: failed to allocate buffer ,? size=? {mib:size}"
+        r"ggml_(?:backend_)?metal_\w{3,40}?: error: failed to allocate (?:'[\w. ]{1,20}')? buffer ,? size=? {mib:size}"
     ),
     "cuda": pattern(
         r"CUDA error(?: 2 at [\w./\\:-]{1,200}?)?: out of memory (?: current device: {device_index:int} (?:, in"

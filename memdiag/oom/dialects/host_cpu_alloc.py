@@ -108,9 +108,11 @@ _OPENBLAS = pattern(r"OpenBLAS error: Memory allocation still failed after \d+ r
 _PYTHON = re.compile(r"(?:[A-Za-z_]\w*\.){0,6}_?(?:Array)?MemoryError(?::.{0,200})?")
 _PYTORCH = re.compile(r"torch|c10::|lightning|transformers|\"extraInfo\"", re.IGNORECASE)
 _TRACEBACK = re.compile(r"Traceback\(|MemoryError|\.py\"")
-# A device allocator that throws the same exception type (RMM, PyCUDA, Theano): not host memory.
+# A device allocator that throws the same exception type (RMM, PyCUDA, PyOpenCL, Theano, tinygrad): not host memory.
 _DEVICE = re.compile(
-    r"cuda|hip|out_of_memory|rmm|\bcu(?:Mem|Ctx|Module|Device|Array)|Error allocating \d{1,24}(?!\d)", re.IGNORECASE
+    r"cuda|hip|opencl|metal|gpu|npu|vram|out_of_memory|rmm|\bcu(?:Mem|Ctx|Module|Device|Array)"
+    r"|Error allocating \d{1,24}(?!\d)|bytes: ?no ?memory ?is ?available",
+    re.IGNORECASE,
 )
 
 _SIZED = frozenset({"torch", "map", "array", "mapping"})  # reasons that also have a text with the size

@@ -80,6 +80,7 @@ def _resources() -> Judgement:
 
 # without these words, the message may come from any program, such as llama.cpp
 _PYTHON = re.compile(r"torch|ipex|RuntimeError|Native API|\.py", re.IGNORECASE)
+_OPENCL = re.compile("CL_MEM_OBJECT", re.IGNORECASE)
 _WHO = LazyFix("oom_torch.xpu.who", "flag", "xpu-smi ps")
 _RELAXED = LazyFix("oom_torch.relaxed", "env", "export UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1")
 
@@ -108,5 +109,7 @@ def find(text: Squeezed) -> Iterator[Found]:
         judgement = _host() if "HOST" in what else _resources() if "RESOURCES" in what else _refused()
         around = text.text[max(match.start() - 1500, 0) : match.end() + 500]
         framework = "pytorch" if _PYTHON.search(around) else "level_zero"
+        if framework != "pytorch" and _OPENCL.match(match[0].strip("(")):
+            continue  # a program of OpenCL
         fixes = () if "RESOURCES" in what or "HOST" in what else (_WHO, _RELAXED)
         yield Found(match.start(), match.end(), "torch_xpu", framework, "xpu", judgement=judgement, fixes=fixes)

@@ -153,3 +153,9 @@ def test_a_retry_that_fails_as_well_is_a_failure():
 )
 def test_the_first_remedy_shrinks_the_buffer_that_failed(line, first):
     assert first in single(line).findings[0].fixes[0].change
+
+
+def test_an_old_metal_buffer_has_a_name():
+    message = single("ggml_metal_add_buffer: error: failed to allocate 'data            ' buffer, size = 19283.21 MiB")
+    assert (message.dialect, message.backend, message.judgement.verdict) == ("ggml", "metal", "capacity")
+    assert message.fields["requested_bytes"] == round(19283.21 * 2**20)
