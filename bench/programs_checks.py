@@ -62,8 +62,8 @@ SEARCHES = {
     "nanoGPT characters, 10.7 M parameters": Search("--batch_size={batch}", "4GiB", 250),
     "pytorch/examples imagenet, resnet18 on 96 images": Search("-b {batch}", "1GiB", 90),
     "timm train.py, vit_small, AMP, EMA": Search("-b {batch}", "2GiB", 90),
-    "diffusers DreamBooth with LoRA, small random weights": Search("--train_batch_size {batch}", "256MiB", 100),
-    "pytorch/examples dcgan, fake data": Search("--batchSize {batch}", "6GiB", 100),
+    "diffusers DreamBooth with LoRA, small random weights": Search("--train_batch_size {batch}", "192MiB", 100),
+    "pytorch/examples dcgan, fake data": Search("--batchSize {batch}", "256MiB", 100),
 }
 
 
