@@ -24,10 +24,11 @@ def trainer():
     """Fine-tunes a GPT-2 with the Trainer of transformers."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
+    vocabulary = sized(50257, 8192)
     model = GPT2LMHeadModel(
-        GPT2Config(n_layer=sized(10, 4), n_embd=sized(768, 128), n_head=sized(12, 4)),
+        GPT2Config(vocab_size=vocabulary, n_layer=sized(10, 4), n_embd=sized(768, 128), n_head=sized(12, 4)),
     )
-    tokens = torch.randint(0, 50257, (sized(64, 16), sized(512, 128)))
+    tokens = torch.randint(0, vocabulary, (sized(64, 16), sized(512, 128)))
     rows = [{"input_ids": row, "labels": row} for row in tokens]
     arguments = TrainingArguments(
         output_dir="out",

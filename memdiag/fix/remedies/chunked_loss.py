@@ -22,6 +22,10 @@ _PART = 32 * MIB
 _TEMPORARIES = 3  # tensors of a part: logarithms of the softmax, and two gradients
 _GRADIENTS = 2  # gradients of the logarithms and of the logits, without those of copies
 _FUNCTION = "cross_entropy"
+_BY_HAND = (
+    "loss = sum(checkpoint(part_loss, h, y, use_reentrant=False) for h, y in zip(hidden.chunk(16), labels.chunk(16)))"
+    '  # part_loss: cross_entropy(head(h), y, reduction="sum") / len(labels)'
+)
 
 
 def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
@@ -51,7 +55,7 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
         phrase("fix.chunked-loss"),
         few(list(dict.fromkeys(frame.label for frame in lines))),
         edit,
-        "",
+        _BY_HAND,
         phrase("fix.chunked-loss.caveat"),
         "chunked_loss",
         {"part_bytes": _PART},

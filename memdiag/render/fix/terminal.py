@@ -10,6 +10,8 @@ from memdiag.results.fix import FixAdvice, FixPeaks, FixRefusal, FixReport, FixS
 from memdiag.text import Phrase, joined, phrase, sentence
 from memdiag.units import format_bytes, format_us
 
+_ROUNDING = 0.01  # relative difference of losses in 16 bits that partial sums may cause
+
 
 def render(report: FixReport, look: Look = PLAIN) -> str:
     """Returns the report as text for a terminal of ``look.width`` columns."""
@@ -115,6 +117,8 @@ def _notes(report: FixReport) -> Iterator[Phrase]:
     if report.losses is not None and report.losses.largest_relative is not None:
         share = f"{report.losses.largest_relative:.1e}"
         yield phrase("fix.losses", count=report.losses.num_compared, share=share)
+        if report.losses.largest_relative > _ROUNDING:
+            yield phrase("fix.losses.seed")
         if report.times is not None:
             before, after = format_us(report.times.before_us), format_us(report.times.after_us)
             yield phrase("fix.times", before=before, after=after)
