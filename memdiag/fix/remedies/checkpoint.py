@@ -255,12 +255,12 @@ def _inputs(case: FixCase, path: str, begin: int) -> Iterator[int]:
     PyTorch keeps the arguments of a recomputed block until its backward, even if autograd did not save them.
     """
     tensors = case.device.tensors
-    is_live = (tensors.alloc_at < begin) & (tensors.free_requested_at >= begin) & (tensors.phase_alloc == FORWARD)
-    rows = np.flatnonzero(is_live)
+    rows = np.flatnonzero((tensors.alloc_at < begin) & (tensors.free_requested_at >= begin))
     for size in case.inputs.get(path, ()):
         same = rows[tensors.requested_bytes[rows] == size]
-        if len(same):
-            yield int(same[np.argmax(tensors.alloc_at[same])])
+        latest = int(same[np.argmax(tensors.alloc_at[same])]) if len(same) else -1
+        if latest >= 0 and tensors.phase_alloc[latest] == FORWARD:  # the program itself holds a batch
+            yield latest
 
 
 def _keeps_output(case: FixCase, begin: int, end: int, kept: Array) -> bool:
