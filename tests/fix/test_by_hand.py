@@ -1,7 +1,6 @@
 """Remedies that memdiag fix leaves to the user: it says why, and names the change."""
 
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -11,6 +10,7 @@ from memdiag.fix.remedies import eight_bit_optimizer, lifetime_pools
 from memdiag.fix.run import case_of
 from memdiag.render.fix.terminal import render
 from memdiag.results.fix import FixAdvice, FixPeaks, FixReport
+from tests.forking import python_with_torch
 
 GIB = 1 << 30
 
@@ -51,7 +51,7 @@ def test_the_recorder_notes_libraries_and_the_size_of_state_elements(tmp_path):
         "net(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()\n"
         "optimizer.step()\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    subprocess.run([python_with_torch(), "-c", program], check=True)
     (file,) = tmp_path.glob("*.txt")
     lines = set(file.read_text().splitlines())
     assert {"library mindspeed", "switch memory-fragmentation", "state 2"} <= lines

@@ -20,6 +20,7 @@ from memdiag.results.fix import FixPeaks
 from memdiag.runs.recording import Order
 from tests.fix import hoard
 from tests.fix.test_fix import TRAINING
+from tests.forking import python_with_torch
 
 MIB = 1 << 20
 WAITING = """
@@ -41,7 +42,7 @@ def script(tmp_path, monkeypatch):
 
 def order(script):
     return FixOrder(
-        Order((sys.executable, str(script)), {}, str(script.parent / "runs"), has_short_name=False), 100 * MIB
+        Order((python_with_torch(), str(script)), {}, str(script.parent / "runs"), has_short_name=False), 100 * MIB
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from memdiag.errors import MemdiagError
 from memdiag.fix.run import case_of
+from tests.forking import python_with_torch
 
 TRAINING = '''"""A training."""
 
@@ -57,7 +58,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(folder):
-    done = memdiag("fix", "--budget", "100MiB", "--json", "--", sys.executable, "train.py", cwd=folder)
+    done = memdiag("fix", "--budget", "100MiB", "--json", "--", python_with_torch(), "train.py", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n0.") >= 4  # the output of both runs
     return json.loads(done.stdout)
@@ -83,30 +84,30 @@ def test_nothing_is_edited_without_write(folder, report):
 
 def test_after_write_the_script_runs_alone(folder, tmp_path):
     shutil.copy(folder / "train.py", tmp_path)
-    done = memdiag("fix", "--budget", "100MiB", "--write", "--", sys.executable, "train.py", cwd=tmp_path)
+    done = memdiag("fix", "--budget", "100MiB", "--write", "--", python_with_torch(), "train.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "train.py").read_text().splitlines()
     assert lines[2] == "from __future__ import annotations"
     assert lines[4] == "import memdiag_fix  # written by memdiag fix; before torch"
-    alone = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    alone = subprocess.run([python_with_torch(), "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert alone.stdout.splitlines() == done.stdout.splitlines()[:3]
 
 
 def test_a_program_that_fits_is_left_alone(folder):
-    done = memdiag("fix", "--budget", "1GiB", "--", sys.executable, "train.py", cwd=folder)
+    done = memdiag("fix", "--budget", "1GiB", "--", python_with_torch(), "train.py", cwd=folder)
     assert done.returncode == 0
     assert "fits into 1.00 GiB as it is" in done.stdout
 
 
 def test_a_budget_that_nothing_reaches(folder):
-    done = memdiag("fix", "--budget", "10MiB", "--", sys.executable, "train.py", cwd=folder)
+    done = memdiag("fix", "--budget", "10MiB", "--", python_with_torch(), "train.py", cwd=folder)
     assert done.returncode == 1
     assert "would not fit into 10.00 MiB" in done.stdout
 
 
 def test_a_program_that_fails_for_another_reason(folder):
     (folder / "wrong.py").write_text(f"{TRAINING}\nraise SystemExit(3)\n")
-    done = memdiag("fix", "--budget", "100MiB", "--", sys.executable, "wrong.py", cwd=folder)
+    done = memdiag("fix", "--budget", "100MiB", "--", python_with_torch(), "wrong.py", cwd=folder)
     assert done.returncode == 2
     assert "status 3, and memory was not the reason" in done.stderr
 
@@ -119,7 +120,7 @@ def test_no_command(folder):
 
 def test_a_recorded_run_is_enough(folder):
     shutil.rmtree(folder / "run", ignore_errors=True)
-    assert memdiag("record", "-q", "-o", "run", "--", sys.executable, "train.py", cwd=folder).returncode == 0
+    assert memdiag("record", "-q", "-o", "run", "--", python_with_torch(), "train.py", cwd=folder).returncode == 0
     done = memdiag("fix", "run", "--budget", "100MiB", "--dry-run", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["trace"] == str(Path(folder, "run", "rank0.pkl"))

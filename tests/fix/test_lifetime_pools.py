@@ -1,7 +1,6 @@
 """Lifetime-segregated pools of MindSpeed in memdiag fix: the proposal, and the switch in the program."""
 
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from memdiag.fix.run import case_of
 from memdiag.fix.structure import refusals_in
 from memdiag.fix.trial import INSIDE
 from tests.fix.mindspeed_stand_in import make
+from tests.forking import python_with_torch
 
 FACTS = frozenset({"library mindspeed", "switch memory-fragmentation"})
 PROGRAM = """
@@ -73,7 +73,7 @@ def test_the_program_gets_the_switch_unless_mindspeed_forbids_it(tmp_path, words
     pytest.importorskip("torch")
     make(tmp_path, "none")
     program = PROGRAM.format(inside=str(INSIDE), folder=str(tmp_path), words=words)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run([python_with_torch(), "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == printed, done.stderr
 
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.fix.test_inside import losses
+from tests.forking import python_with_torch
 
 ADVERSARIAL = """
 import torch
@@ -65,7 +66,7 @@ def fix(text, budget, folder, *options):
     (folder / "train.py").write_text(text)
     words = [sys.executable, "-m", "memdiag", "fix", "--json", "--budget", budget, *options]
     done = subprocess.run(
-        [*words, "--", sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=False
+        [*words, "--", python_with_torch(), "train.py"], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.stdout, done.stderr
     return json.loads(done.stdout)

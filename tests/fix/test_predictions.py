@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.forking import python_with_torch
+
 LOSS = """
 import torch
 from torch import nn
@@ -64,7 +66,7 @@ def fix(text, budget, folder, *options):
     (folder / "train.py").write_text(text)
     command = [sys.executable, "-m", "memdiag", "fix", "--json", "--budget", budget, *options, "--"]
     done = subprocess.run(
-        [*command, sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=False
+        [*command, python_with_torch(), "train.py"], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.stdout, done.stderr
     return json.loads(done.stdout)

@@ -7,6 +7,7 @@ import pytest
 
 from memdiag.fix.structure import refusals_in
 from memdiag.recorder import fixing
+from tests.forking import python_with_torch
 
 from .test_inside import losses
 from .test_predictions import fix
@@ -112,7 +113,18 @@ def test_what_processes_refused_is_read_once_for_each_reason(tmp_path, monkeypat
 
 def test_the_terminal_shows_the_reason_and_the_switch(tmp_path):
     (tmp_path / "train.py").write_text(training(is_custom="True"))
-    words = [sys.executable, "-m", "memdiag", "fix", "--budget", "40MiB", "--dry-run", "--", sys.executable, "train.py"]
+    words = [
+        sys.executable,
+        "-m",
+        "memdiag",
+        "fix",
+        "--budget",
+        "40MiB",
+        "--dry-run",
+        "--",
+        python_with_torch(),
+        "train.py",
+    ]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     text = " ".join(done.stdout.split())
     assert "Refused, because of the structure of the program - checkpoint (train.py:9 forward):" in text
