@@ -85,13 +85,18 @@ def test_temporaries_of_the_optimizer_step():
     assert outside < numbers(finding, "all live tensors at that moment")[0][0] - 12 * program.size + program.size * 6
 
 
-def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
+def full_optimizer_step():
     program = trained(steps=2, scale=0.25)
     program.now += 1
     program.phase = "optimizer"
     for _ in range(4):
         program.alloc(program.size * 3, STEP, "temporary")
     program.fail(1 << 41, STEP)
+    return program
+
+
+def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
+    program = full_optimizer_step()
     finding = findings(program.trace())["MD104"]
     assert finding.severity == "critical"
     assert finding.title.endswith("when memory ran out")
@@ -205,20 +210,10 @@ def _training(**options):
     return peak.analyze(trained(**options).trace(capacity_bytes=SEGMENT), Context())
 
 
-def _optimizer_temporaries():
-    program = trained(steps=2, scale=0.25)
-    program.now += 1
-    program.phase = "optimizer"
-    for _ in range(4):
-        program.alloc(program.size * 3, STEP, "temporary")
-    program.fail(1 << 41, STEP)
-    return peak.analyze(program.trace(), Context())
-
-
 PAGE_EXAMPLES = {
     "MD101": lambda: _training(scale=4.0),
     "MD102": lambda: _training(scale=0.25),
     "MD103": lambda: golden("cuda-2.13.0-leak"),
-    "MD104": _optimizer_temporaries,
+    "MD104": lambda: peak.analyze(full_optimizer_step().trace(), Context()),
     "MD105": lambda: read_example(replay=False),
 }
