@@ -37,5 +37,6 @@ def test_the_fix_of_a_page_removes_the_place(page, code):
 @EVERY_PAGE
 def test_a_page_begins_with_a_summary(page, code):
     assert page.startswith(f"# {code}: ")
-    summary = page.split("## What it means")[0].splitlines()[1:]
+    chinese, *summary = page.split("## What it means")[0].splitlines()[1:]
+    assert chinese.startswith("<!-- zh: ")
     assert 1 <= len([line for line in summary if line]) <= 2
