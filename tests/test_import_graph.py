@@ -80,14 +80,10 @@ def test_torch_is_imported_by_name_in_listed_modules_only():
     assert found == BY_NAME
 
 
-# Frameworks import a callback from the module of their own name, and users of one framework never see the other.
-SAME_NAME = {"MemdiagCallback"}
-
-
 def test_a_class_name_is_used_once():
     modules = defaultdict(list)
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 modules[node.name].append(path.relative_to(PACKAGE).as_posix())
-    assert {name: paths for name, paths in modules.items() if len(paths) > 1 and name not in SAME_NAME} == {}
+    assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}

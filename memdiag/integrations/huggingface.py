@@ -7,7 +7,7 @@ Three lines in the program::
     trainer.train()
 
 A callback of transformers does not see exceptions. So ``attach`` also catches them in ``trainer.train`` and raises them
-again. ``MemdiagCallback`` alone logs the diagnosis when the program ends.
+again. ``HuggingFaceCallback`` alone logs the diagnosis when the program ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from transformers.utils import logging
 from memdiag.integrations.loop import TrainingRecorder
 
 
-class MemdiagCallback(TrainerCallback):  # type: ignore[misc]
+class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
     """Records steps of the training; the files are in ``memdiag`` in the Trainer's ``output_dir``.
 
     Args:
@@ -60,7 +60,7 @@ class MemdiagCallback(TrainerCallback):  # type: ignore[misc]
         self.recorder.finish()
 
 
-def attach(trainer: Any, folder: str | Path | None = None, **options: Any) -> MemdiagCallback:
+def attach(trainer: Any, folder: str | Path | None = None, **options: Any) -> HuggingFaceCallback:
     """Adds the callback to a Trainer, and logs the diagnosis of an error that ends ``trainer.train()``.
 
     Args:
@@ -71,7 +71,7 @@ def attach(trainer: Any, folder: str | Path | None = None, **options: Any) -> Me
     Raises:
         MemdiagError: An option cannot be read.
     """
-    callback = MemdiagCallback(folder, **options)
+    callback = HuggingFaceCallback(folder, **options)
     trainer.add_callback(callback)
     train = trainer.train
 
@@ -85,3 +85,6 @@ def attach(trainer: Any, folder: str | Path | None = None, **options: Any) -> Me
 
     trainer.train = watched
     return callback
+
+
+MemdiagCallback = HuggingFaceCallback  # the name in earlier versions

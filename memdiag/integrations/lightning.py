@@ -2,8 +2,8 @@
 
 Three lines in the program::
 
-    from memdiag.integrations.lightning import MemdiagCallback
-    trainer = Trainer(callbacks=[MemdiagCallback(steps="3:6")])
+    from memdiag.integrations.lightning import LightningCallback
+    trainer = Trainer(callbacks=[LightningCallback(steps="3:6")])
     trainer.fit(model)
 
 It works with the package ``lightning`` and with ``pytorch_lightning``: with the one that the program has imported.
@@ -28,7 +28,7 @@ else:
     _LOGGER = "pytorch_lightning.memdiag"
 
 
-class MemdiagCallback(Callback):  # type: ignore[misc]
+class LightningCallback(Callback):  # type: ignore[misc]
     """Records steps of the training, and sends the peaks to the loggers of the Trainer.
 
     The files are in ``memdiag`` in the directory of the run, which also holds the checkpoints.
@@ -80,3 +80,6 @@ class MemdiagCallback(Callback):  # type: ignore[misc]
         metrics = {} if self.recorder.is_running else self.recorder.metrics()
         for logger in trainer.loggers if metrics else ():
             logger.log_metrics(metrics, step=trainer.global_step)
+
+
+MemdiagCallback = LightningCallback  # the name in earlier versions

@@ -5,7 +5,7 @@ import sys
 from model import Net, rows
 from transformers import Trainer, TrainingArguments
 
-from memdiag.integrations.huggingface import MemdiagCallback, attach
+from memdiag.integrations.huggingface import HuggingFaceCallback, attach
 
 folder, steps, fail_at, how = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 arguments = TrainingArguments(
@@ -13,7 +13,7 @@ arguments = TrainingArguments(
 )
 trainer = Trainer(model=Net(fail_at), args=arguments, train_dataset=rows())
 if how == "callback":
-    trainer.add_callback(MemdiagCallback(steps=steps))
+    trainer.add_callback(HuggingFaceCallback(steps=steps))
 else:
     attach(trainer, steps=steps)
 trainer.train()

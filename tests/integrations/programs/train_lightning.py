@@ -8,7 +8,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger
 from model import Net, rows
 
-from memdiag.integrations.lightning import MemdiagCallback
+from memdiag.integrations.lightning import LightningCallback
 
 folder, steps, fail_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
 logging.getLogger("lightning.pytorch").addHandler(logging.StreamHandler())
@@ -31,7 +31,7 @@ trainer = Trainer(
     accumulate_grad_batches=2,
     logger=CSVLogger(folder, name="", version=""),
     default_root_dir=folder,
-    callbacks=[MemdiagCallback(steps=steps)],
+    callbacks=[LightningCallback(steps=steps)],
     enable_progress_bar=False,
 )
 trainer.fit(Module(), torch.utils.data.DataLoader(rows(), batch_size=4))
