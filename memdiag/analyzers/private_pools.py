@@ -8,11 +8,12 @@ program uses it. The texts are in ``messages/private_pools.json``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.captures import Capture, captures
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.diagnosis.remedies import present
@@ -30,6 +31,7 @@ SHARE = 0.02  # of reserved memory
 GRAPHS_SHARE = 0.15  # of reserved memory: a warning
 FREE_SHARE = 0.1
 NUM_POOLS = 6
+NUM_CAPTURES = 8
 
 _MOST_STACKS = 200  # of a pool, to find the call that they share
 # Parts of file names, and the program that allocates from there. The first match counts.
@@ -41,6 +43,7 @@ _PROGRAMS = (
     ("cuda_graph", "graph"),
 )
 _CAPTURE = "capture"  # in the names of functions that capture graphs
+_ENGINES = ("/vllm/", "/vllm_ascend/", "/sglang/")
 _ENGINE = "/vllm/"  # a MemPool of this engine that holds no graph is that of its sleep mode
 _GRAPHS = frozenset({"graph", "trees"})
 
@@ -58,6 +61,7 @@ class Pool:
         site: The program's own line that all its allocations share, or "" if unknown.
         inner: The innermost call that they share, if it is a library's; "" otherwise.
         text: What the program set as metadata of most of its allocations, or "".
+        is_of_engine: Whether an inference engine allocates from it.
     """
 
     major: int
@@ -69,17 +73,22 @@ class Pool:
     site: str
     inner: str
     text: str
+    is_of_engine: bool
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     """Yields finding MD142 of every device."""
     settings = AllocatorSettings.of(trace)
     for view in context.views(trace):
+        captured = captures(view)
         pools = find_pools(view)
+        if captured and not pools:  # the peak is in the profile run of an engine, before it captures
+            view = replace(view, at=min(captured[-1].at, view.device.num_events - 1), kind="event")
+            pools = find_pools(view)
         total = sum(pool.reserved_bytes for pool in pools)
         reserved = int(view.device.usage_at(view.at)["reserved"])
-        if total >= max(FLOOR, SHARE * reserved):
-            yield _finding(view, pools, total, reserved, settings)
+        if total >= max(FLOOR, SHARE * reserved) or any(capture.reserved_bytes for capture in captured):
+            yield _finding(view, pools, captured, total, reserved, settings)
 
 
 def find_pools(view: DeviceView) -> list[Pool]:
@@ -116,6 +125,7 @@ def find_pools(view: DeviceView) -> list[Pool]:
                 _kind(view, rows, major),
                 *_sites(frames),
                 _metadata(view, rows),
+                any(part in frame.filename for frame in frames for part in _ENGINES),
             )
         )
     return sorted(found, key=lambda pool: (-pool.reserved_bytes, pool.major, pool.minor))
@@ -177,7 +187,14 @@ def _metadata(view: DeviceView, rows: Array) -> str:
     return view.trace.strings[int(values[np.argmax(counts)])]
 
 
-def _finding(view: DeviceView, pools: list[Pool], total: int, reserved: int, settings: AllocatorSettings) -> Finding:
+def _finding(
+    view: DeviceView,
+    pools: list[Pool],
+    captured: list[Capture],
+    total: int,
+    reserved: int,
+    settings: AllocatorSettings,
+) -> Finding:
     share = total / max(reserved, 1)
     of_graphs = sum(pool.reserved_bytes for pool in pools if pool.kind in _GRAPHS)
     free = total - sum(pool.active_bytes for pool in pools)
@@ -188,7 +205,7 @@ def _finding(view: DeviceView, pools: list[Pool], total: int, reserved: int, set
         title,
         "warning" if is_much else "info",
         view.device.device,
-        tuple(_evidence(view, pools, total)),
+        (*_evidence(view, pools, total), *_by_size(pools, captured)),
         _fixes(pools, settings),
         weight_bytes=total,
     )
@@ -208,6 +225,27 @@ def _evidence(view: DeviceView, pools: list[Pool], total: int) -> Iterator[Evide
     if others:
         rest = sum(pool.reserved_bytes for pool in others)
         yield Evidence(phrase("private_pools.others", count=len(others)), rest, "bytes")
+
+
+def _by_size(pools: list[Pool], captured: list[Capture]) -> Iterator[Evidence]:
+    """Yields what the graphs of each batch size added, those with the most first; a note if the trace has no sizes."""
+    if not captured and any(pool.kind == "graph" and pool.is_of_engine for pool in pools):
+        yield Evidence(phrase("private_pools.captures"), phrase("private_pools.captures.unknown"))
+    ordered = sorted(captured, key=lambda capture: -capture.reserved_bytes)
+    shown = [capture for capture in ordered[:NUM_CAPTURES] if capture.reserved_bytes]
+    for capture in shown:
+        size = phrase(f"private_pools.captures.{capture.unit}", count=capture.size)
+        words = [capture.mode] * bool(capture.mode)
+        words.append(phrase("private_pools.captures.live", bytes=format_bytes(capture.live_bytes)))
+        yield Evidence(
+            phrase("private_pools.captures.size", size=size), capture.reserved_bytes, "bytes", joined(words, ", ")
+        )
+    rest = ordered[len(shown) :]
+    if rest:
+        total = sum(capture.reserved_bytes for capture in rest)
+        live = format_bytes(sum(capture.live_bytes for capture in rest))
+        name = phrase("private_pools.captures.others", count=len(rest))
+        yield Evidence(name, total, "bytes", phrase("private_pools.captures.live", bytes=live))
 
 
 def _fixes(pools: list[Pool], settings: AllocatorSettings) -> tuple[Fix, ...]:

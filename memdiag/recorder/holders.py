@@ -15,6 +15,7 @@ import types
 import weakref
 from typing import Any
 
+from .call_sites import OPTIMIZED, local_variables
 from .expressions import is_a, step_to, variable
 from .module_paths import ModulePaths
 
@@ -22,8 +23,6 @@ MOST_LEVELS = 6  # objects between a tensor and the variable that holds it
 _AT_ONCE = 32  # objects whose holders one pass over the heap finds
 _MOST_HOLDERS = 3  # of one object
 _MOST_NODES = 100_000  # of autograd graphs
-_OWN_REFERENCES = 3  # to the copy of local variables: from the frame, from here, and from the call that counts
-_OPTIMIZED = 1  # code flag: local variables are not in a dictionary
 
 _SUBSCRIPT = re.compile(r"^\['(\w+)'\]")
 _MODULE = re.compile(r"(?:\.|\[')_(?:parameters|buffers|modules)(?:'\])?\['(\w+)'\]")  # dictionaries of torch.nn.Module
@@ -286,13 +285,13 @@ class HolderSearch:
             frame = frames.pop()
             if frame.f_back is not None:
                 frames.append(frame.f_back)
-            if frame.f_globals.get("__name__") not in _OWN and frame.f_code.co_flags & _OPTIMIZED:
+            if frame.f_globals.get("__name__") not in _OWN and frame.f_code.co_flags & OPTIMIZED:
                 self._read_frame(frame, wanted)
         del frame  # the frame of this function may be among them, and would keep itself and the callers' tensors
 
     def _read_frame(self, frame: Any, wanted: dict[int, Any]) -> None:
         where = _function(frame.f_code)
-        for name, value in _variables(frame):
+        for name, value in local_variables(frame):
             inside = list(value.values()) if type(value) is dict else value if type(value) in (list, tuple) else ()
             if id(value) in wanted or any(id(each) in wanted for each in inside):
                 self._holders.setdefault(id(value), []).append(f"{name} in {where}")
@@ -351,19 +350,6 @@ def _has_dict(module: Any) -> bool:
     return is_a(getattr(module, "__dict__", None), dict)
 
 
-def _variables(frame: Any) -> list[tuple[str, Any]]:
-    """Returns the local variables of a frame.
-
-    Before Python 3.13, ``f_locals`` is a copy that the frame keeps. It would hold tensors that the function deletes, so
-    it is emptied, unless the program has it too.
-    """
-    values: dict[str, Any] = frame.f_locals
-    found = list(values.items())
-    if sys.version_info < (3, 13) and frame.f_code.co_flags & _OPTIMIZED and sys.getrefcount(values) <= _OWN_REFERENCES:
-        values.clear()
-    return found
-
-
 def _function(code: Any) -> str:
     return f"{getattr(code, 'co_qualname', code.co_name)} ({code.co_filename}:{code.co_firstlineno})"
 
@@ -371,7 +357,7 @@ def _function(code: Any) -> str:
 def _root(holder: Any, each: Any, suffix: str) -> str:
     """Returns the chain that ends at a frame, a generator, an exception or an autograd function, or ""."""
     if is_a(holder, types.FrameType):
-        name = next((name for name, value in _variables(holder) if value is each), "…")
+        name = next((name for name, value in local_variables(holder) if value is each), "…")
         return f"{name}{suffix} in {_function(holder.f_code)}, kept by a traceback or a generator"
     if is_a(holder, types.GeneratorType):
         return f"a variable{suffix} of the generator {_function(holder.gi_code)}"

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from .call_sites import calling_line
+from .captures import Captures
 from .guard import report
 from .marks import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks
 from .naming import Naming
@@ -52,6 +53,7 @@ class Training:
         self._is_declared = False  # the program ends its steps itself
         self._has_ended = False  # a hook has ended the step that the program has not ended yet
         self._in_backward = 0
+        self._captures = Captures(torch, marks)
         self._handles: list[Any] = []
         self._replaced: list[Any] = []
         self._off = False
@@ -81,11 +83,13 @@ class Training:
         self._wrap(self._torch.autograd, "backward", self._enter_backward, self._leave_backward)
         self._wrap(self._torch.autograd, "grad", self._enter_backward, self._leave_backward)
         self.watch_limit(self._torch.cuda)
+        self._captures.install()
         self._mark_phase(INITIALISATION)
 
     def remove(self) -> None:
         """Removes all hooks."""
         self._off = True
+        self._captures.remove()
         for handle in self._handles:
             handle.remove()
         for owner, name, mine, original in self._replaced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from memdiag.analyzers import private_pools
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
+from memdiag.trace.recorded import MARK, ProcessMarks
 from memdiag.trace.stacks import Frame
 from tests.analyzers.heaps import MIB, Heap
 
@@ -124,6 +126,57 @@ def test_traces_without_private_pools_have_no_finding():
     trace = load(GOLDENS / "cuda-2.13.0-train" / "snapshot.pickle")
     assert not list(private_pools.analyze(trace, Context()))
     assert np.all(trace.devices[0].groups.pool_major == 0)
+
+
+def engine(*marks):
+    """Returns the trace of an engine that captures graphs in one pool after its peak; marks are (event, name)."""
+    heap = Pools()
+    heap.tensor(0, 900 * MIB, DEFAULT, "/x/vllm/runner.py:5 profile_run")
+    heap.free(0, 900 * MIB)
+    heap.pools += [DEFAULT, DEFAULT]
+    for at, size in ((2000, 80), (3000, 40), (4000, 20)):
+        heap.tensor(at, size * MIB, POOL, "/x/vllm/graphs.py:9 capture", "serve.py:90 main")
+    names = tuple(name for _, name in marks)
+    allocs = [sum(entry[0] == "alloc" for entry in heap.entries[:event]) for event, _ in marks]
+    columns = {
+        "time_ns": np.array([heap.times[event - 1] * 1000 + 500 for event, _ in marks]),
+        "kind": np.full(len(marks), MARK),
+        "value": np.arange(len(marks)),
+        "device": np.zeros(len(marks), np.int64),
+        "allocs": np.array(allocs),
+        "frees": np.array([sum(entry[0] == "free_completed" for entry in heap.entries[:event]) for event, _ in marks]),
+    }
+    recorded = ProcessMarks(names, columns, {}, {}, {0: (4, 1)})
+    return replace(heap.trace(pools=heap.pools), recorded=recorded)
+
+
+def sizes(*marks):
+    """Returns the memory that was reserved for each batch size, in MiB."""
+    (finding,) = private_pools.analyze(engine(*marks), Context())
+    return {key: value // MIB for key, (value, _) in rows(finding).items() if "graphs of" in key}
+
+
+def test_memory_of_graphs_is_listed_by_the_captured_batch_size():
+    marks = ((4, "graph capture: 8 tokens, FULL"), (6, "graph capture: 4 tokens, FULL"))
+    assert sizes(*marks) == {
+        "reserved while graphs of 8 tokens were captured": 80,
+        "reserved while graphs of 4 tokens were captured": 60,
+    }
+
+
+def test_a_capture_of_unknown_size_is_not_counted_for_the_size_before():
+    marks = ((4, "graph capture: 8 requests"), (6, "graph capture: unknown size"), (8, "graph capture: 1 requests"))
+    assert sizes(*marks) == {
+        "reserved while graphs of 8 requests were captured": 80,
+        "reserved while graphs of 1 request were captured": 20,
+    }
+
+
+def test_an_engine_whose_trace_has_no_batch_sizes_gets_a_note():
+    heap = Pools()
+    heap.tensor(0, 900 * MIB, POOL, "/x/vllm/graphs.py:9 capture", "serve.py:90 main")
+    (finding,) = heap.found()
+    assert rows(finding)["captured batch sizes"][0].startswith("unknown")
 
 
 PAGE_EXAMPLES = {
