@@ -8,6 +8,7 @@
 * ``operation:attention``, ``operation:logits``, ``operation:vae``: the operation of the innermost frames;
 * ``uses:mc2``: Ascend kernels that communicate, which use HCCL's buffers, so these must not be reduced;
 * ``os:windows``: paths of Windows, so lines to paste use its command prompt;
+* ``utilization:0.98``, ``allocates:cache``: of vLLM, its memory fraction, and a traceback that ends in its KV cache;
 * ``set:expandable_segments``, ``set:max_split_size_mb``: allocator settings that are printed as set.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import re
 
+from memdiag.diagnosis.memory_fraction import allocates_cache, utilization_in
 from memdiag.oom.programs import ENGINES, FUSED_COMMUNICATION, REINFORCED, SERVING, SHARING, TRAINERS, first_of
 from memdiag.oom.stages import engine_stage, frames_after, frames_before, operation_of, stage_of
 from memdiag.results.oom import Cause, Judgement
@@ -90,6 +92,10 @@ def marks_around(context: str, before: str = "", after: str = "") -> frozenset[s
                 text[match.end() : match.end() + 80].split()
             ):
                 marks |= {f"set:{key}" for key, value in _SETTINGS if value.search(match[1])}
+    if engine == "vllm" and (utilization := utilization_in(everything)) is not None:
+        marks.add(f"utilization:{utilization}")
+    if engine == "vllm" and allocates_cache(everything):
+        marks.add("allocates:cache")
     return frozenset(marks)
 
 

@@ -12,6 +12,7 @@ from memdiag.render import renderer
 from memdiag.results.oom import OomReport
 from memdiag.runs.chosen import choose_trace
 from memdiag.runs.listener import SILENT, Listener
+from memdiag.runs.serving import with_computed_flags
 from memdiag.text import phrase
 
 _LONGEST = 20_000  # characters of an exception that are searched for a message
@@ -35,7 +36,7 @@ def explain(
     Raises:
         MemdiagError: An input or the trace cannot be read, or a text without a message looks like a file name.
     """
-    report = read_inputs(inputs, progress) if inputs else None
+    report = with_computed_flags(read_inputs(inputs, progress)) if inputs else None
     if trace is None:
         return report or OomReport(())
     rank = report.messages[0].rank if report and report.messages else None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from memdiag.results.finding import Finding
+    from memdiag.results.oom import OomReport
     from memdiag.results.serving import ServingReport
 
 _HEAD = 4 << 20  # bytes; servers start at the beginning of their log
+_MOST_LOGS = 8  # whose account is read
+_FLAGS = ("--gpu-memory-utilization ", "--mem-fraction-static ")  # that memdiag.serving computes
 _FEWEST_LINES = 2  # of an account; one pasted message needs no engine to be imported
 
 
@@ -49,3 +54,38 @@ def has_account(name: str) -> bool:
     from memdiag.serving.read import is_server_log
 
     return is_server_log(head.decode("utf-8", "replace"))
+
+
+def with_computed_flags(report: OomReport) -> OomReport:
+    """Returns the report with the values that the memory account of a server's log gives its memory fractions.
+
+    The account has more numbers than the message, so both commands name the same value.
+    """
+    messages = list(report.messages)
+    needed = [
+        index for index, message in enumerate(messages) if any(_has_flag(finding) for finding in message.findings)
+    ]
+    for source in list(dict.fromkeys(messages[index].source for index in needed))[:_MOST_LOGS]:
+        failure = read_server_log(source).failure if has_account(source) else None
+        if failure is None:
+            continue
+        changes = {fix.change.split()[0]: fix.change for fix in failure.fixes if fix.change.startswith(_FLAGS)}
+        for index in needed:
+            message = messages[index]
+            if message.source == source and message.line == failure.line:
+                findings = tuple(_with_changes(finding, changes) for finding in message.findings)
+                messages[index] = replace(message, findings=findings)
+    return replace(report, messages=tuple(messages))
+
+
+def _has_flag(finding: Finding) -> bool:
+    return any(fix.change.startswith(_FLAGS) for fix in finding.fixes)
+
+
+def _with_changes(finding: Finding, changes: dict[str, str]) -> Finding:
+    """Returns a finding whose fixes have other values for the flags in ``changes``."""
+    fixes = (
+        replace(fix, change=changes.get(fix.change.split()[0], fix.change)) if fix.change.startswith(_FLAGS) else fix
+        for fix in finding.fixes
+    )
+    return replace(finding, fixes=tuple(fixes))

@@ -55,11 +55,6 @@ def flag(key: str, change: str, **values: object) -> Fix:
     return Fix(phrase(f"serving.{key}", **values), "flag", change, caveat=phrase(f"serving.{key}.why", **values))
 
 
-def fraction_down(value: float) -> str:
-    """Returns a fraction with two decimals, rounded down: "0.89"."""
-    return f"{math.floor(value * 100 + 1e-6) / 100:.2f}"
-
-
 def fraction_up(value: float) -> str:
     """Returns a fraction with two decimals, rounded up: "0.93"."""
     return f"{math.ceil(value * 100 - 1e-6) / 100:.2f}"

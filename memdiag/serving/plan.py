@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from memdiag.diagnosis.memory_fraction import fraction_down
 from memdiag.errors import MemdiagError
 from memdiag.results.serve_fit import Basis, PlannedPart, ServeFitReport, ServePlan
 from memdiag.serving.cache import BLOCK
-from memdiag.serving.case import fraction_down
 from memdiag.serving.shapes import Shapes
 from memdiag.text import phrase
 from memdiag.units import GIB

@@ -33,11 +33,11 @@ def fixes_of(message, judgement=None):
 @pytest.mark.parametrize(
     ("marks", "switches"),
     [
-        (["engine:vllm"], ["--gpu-memory-utilization 0.80", "--max-num-seqs", "--tensor-parallel-size"]),
+        (["engine:vllm"], ["--gpu-memory-utilization 0.86", "--max-num-seqs", "--tensor-parallel-size"]),
         (["engine:vllm", "stage:load"], ["--tensor-parallel-size", "--quantization", "--cpu-offload-gb"]),
         (
             ["engine:vllm", "stage:capture"],
-            ["--gpu-memory-utilization 0.80", "cudagraph_capture_sizes", "--enforce-eager"],
+            ["--gpu-memory-utilization 0.86", "cudagraph_capture_sizes", "--enforce-eager"],
         ),
         (["engine:sglang"], ["--mem-fraction-static 0.8", "--chunked-prefill-size"]),
         (

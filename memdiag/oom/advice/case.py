@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memdiag.diagnosis.facts import Facts
+from memdiag.diagnosis.memory_fraction import lower_utilization
 from memdiag.diagnosis.remedies import offer, offers
 from memdiag.diagnosis.remedies.model import Situation
 from memdiag.diagnosis.remedies.systems import NOTHING, SYSTEMS
@@ -93,6 +94,15 @@ class Case:
     def operation(self) -> str:
         """Operation of the innermost frames: "attention", "logits", "vae" or ""."""
         return self._mark("operation")
+
+    @property
+    def lower_utilization(self) -> str:
+        """The ``--gpu-memory-utilization`` of vLLM that leaves room for the failed allocation."""
+        now, numbers = self._mark("utilization"), self.numbers
+        known = numbers.requested is not None and numbers.free is not None
+        missing = max((numbers.requested or 0) - (numbers.free or 0), 0) if known else None
+        is_cache = "allocates:cache" in self.found.marks
+        return lower_utilization(float(now) if now else None, numbers.total, missing, is_cache=is_cache)
 
     @property
     def windows(self) -> bool:

@@ -16,9 +16,8 @@ from memdiag.results.lazy_fix import LazyFix
 def _vllm(case: Case) -> tuple[Fix, ...]:
     spread = LazyFix("oom_shared.spread", "flag", "--tensor-parallel-size 2", {"program": "vLLM"}).fix()
     bits = LazyFix("oom_shared.bits", "flag", "--quantization fp8", when="oom_serving.vllm.quantized").fix()
-    beside = LazyFix(
-        "oom_serving.vllm.beside", "flag", "--gpu-memory-utilization 0.80", caveat="oom_shared.fewer-tokens"
-    ).fix()
+    fraction = f"--gpu-memory-utilization {case.lower_utilization}"
+    beside = LazyFix("oom_serving.vllm.beside", "flag", fraction, caveat="oom_shared.fewer-tokens").fix()
     fewer = LazyFix("oom_serving.vllm.fewer", "flag", "--max-num-seqs 64 --max-model-len 8192").fix()
     eager = LazyFix("oom_shared.eager", "flag", "--enforce-eager", {"program": "vLLM"}).fix()
     if case.stage == "load":

@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from memdiag.diagnosis.memory_fraction import LATER_BYTES, fraction_down
 from memdiag.results.finding import Fix
 from memdiag.results.serving import ServingCard
 from memdiag.serving.account import Account
-from memdiag.serving.case import FailedStart, flag, fraction_down, fraction_up, shown
+from memdiag.serving.case import FailedStart, flag, fraction_up, shown
 from memdiag.serving.engines import ServerFacts
 from memdiag.serving.rules import LogValue, LogValues, rule
 
@@ -149,12 +150,13 @@ def fixes(case: FailedStart) -> Iterator[Fix]:
     missing = case.missing_bytes
     fraction = fraction or _fraction(case.values)
     if missing is not None and begin is not None and fraction:
-        lower = fraction_down(fraction - missing / begin.value)
+        lower = fraction_down(fraction - (missing + LATER_BYTES) / begin.value)
         yield flag(
             "sglang.fraction-down",
             f"--mem-fraction-static {lower}",
             missing=shown(missing),
             now=f"{fraction:.3g}",
+            later=shown(LATER_BYTES),
             step=shown(round((fraction - float(lower)) * begin.value)),
         )
     if "raph" in case.text:

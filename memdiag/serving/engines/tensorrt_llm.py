@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from memdiag.diagnosis.memory_fraction import fraction_down
 from memdiag.results.finding import Fix
 from memdiag.results.serving import PartKind, ServingCard
 from memdiag.serving.account import Account
-from memdiag.serving.case import FailedStart, flag, fraction_down, shown
+from memdiag.serving.case import FailedStart, flag, shown
 from memdiag.serving.engines import ServerFacts
 from memdiag.serving.rules import LogValue, LogValues, rule
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from memdiag.diagnosis import memory_fraction
+from memdiag.diagnosis.memory_fraction import fraction_down
 from memdiag.results.finding import Fix
 from memdiag.results.serving import ServingCard
 from memdiag.serving.account import Account
-from memdiag.serving.case import FailedStart, flag, fraction_down, fraction_up, shown
+from memdiag.serving.case import FailedStart, flag, fraction_up, shown
 from memdiag.serving.engines import ServerFacts
 from memdiag.serving.rules import LogValue, LogValues, rule
 from memdiag.units import MIB
@@ -65,7 +67,6 @@ SIGNS = (
 )
 START = re.compile(r"Initializing an? (?:V[01] )?LLM engine")
 KEPT = ("total",)
-KV_MARGIN = 150 * MIB  # vLLM leaves this much when it suggests --kv-cache-memory
 
 DIVISION = (
     r"Actual usage(?: is)?:? "
@@ -119,7 +120,7 @@ RULES = (
     rule(r"\bmax[_-]num[_-]batched[_-]tokens['\"]?[:= ]+<batched:int>", of_server=True),
 )
 _OF_CARDS = ("weights", "kv", "budget", "consumed", "free")
-_DEFAULTS = (0.9, 0.92)  # of gpu_memory_utilization: older versions, and 0.33
+_NEWEST_DEFAULT = 0.92  # of gpu_memory_utilization, vLLM 0.33
 _MOST_CAPTURED = 64  # the batch size to suggest, far below vLLM's 512
 _ROUNDING = 30 * MIB  # of three figures with two decimals of GiB
 
@@ -233,7 +234,7 @@ def _for_kv_cache(case: FailedStart) -> Iterator[Fix]:
     if available is None:
         available = case.values.size("kv")
     needed = case.field("requested_bytes")
-    now, total, most = _utilization(case, max(_DEFAULTS)), case.total_bytes, _most(case)
+    now, total, most = _utilization(case, _NEWEST_DEFAULT), case.total_bytes, _most(case)
     if needed is None and available is not None and available < 0:
         needed = 0
     if needed is not None and available is not None and total is not None and most is not None:
@@ -269,21 +270,35 @@ def _for_free_at_start(case: FailedStart) -> Iterator[Fix]:
 
 def _for_allocation(case: FailedStart) -> Iterator[Fix]:
     """Yields flags for an allocation that failed after the KV cache was sized: in capture or in warm-up."""
-    missing, total, now = case.missing_bytes, case.total_bytes, _utilization(case, min(_DEFAULTS))
-    kv = case.values.size("kv")
-    if missing is not None and total and kv is not None:
-        wanted = fraction_down(now - missing / total)
+    missing, total, now = case.missing_bytes, case.total_bytes, _utilization(case, memory_fraction.DEFAULT)
+    kv, requested = case.values.size("kv"), case.field("requested_bytes")
+    is_cache = memory_fraction.allocates_cache(case.text) or bool(kv and requested and 2 * requested > kv)
+    later = memory_fraction.later_bytes(is_cache=is_cache)
+    wanted = memory_fraction.lower_utilization(now, total, missing, is_cache=is_cache)
+    if kv is None:
+        pass  # it failed before the KV cache was sized, so the fraction does not matter
+    elif missing is None or not total:
+        yield flag("vllm.utilization-lower", f"--gpu-memory-utilization {wanted}", now=f"{now:.2f}")
+    else:
         yield flag(
             "vllm.utilization-down",
             f"--gpu-memory-utilization {wanted}",
             missing=shown(missing),
-            requested=shown(case.field("requested_bytes")),
+            requested=shown(requested),
             free=shown(case.field("free_bytes")),
+            later=shown(later),
             step=shown(round((now - float(wanted)) * total)),
         )
-        smaller = kv - missing - KV_MARGIN
+    if missing is not None and kv is not None:
+        smaller = kv - missing - later
         if smaller > 0:
-            yield flag("vllm.kv-bytes", f"--kv-cache-memory-bytes {smaller}", kv=shown(kv), missing=shown(missing))
+            yield flag(
+                "vllm.kv-bytes",
+                f"--kv-cache-memory-bytes {smaller}",
+                kv=shown(kv),
+                missing=shown(missing),
+                later=shown(later),
+            )
     captured = case.server.number("seqs") or _MOST_CAPTURED + 1
     if captured > _MOST_CAPTURED and ("raph" in case.text or "capture" in case.text):
         yield flag("vllm.graph-sizes", f"--max-cudagraph-capture-size {_MOST_CAPTURED}")
