@@ -136,7 +136,7 @@ def activation_bytes(shapes: Shapes, tp: int, tokens: int, requests: int) -> int
 def _plan(shapes: Shapes, asked: ServeRequest, tp: int, context: int, file_bytes: int | None) -> ServePlan:
     cache_bytes = 1.0 if asked.kv_dtype == "fp8" else shapes.cache_bytes
     scale = file_bytes / shapes.weight_bytes(1) if file_bytes else 1.0
-    weights = round(scale * shapes.weight_bytes(tp)) + shapes.table_bytes
+    weights = round(scale * shapes.weight_bytes(tp)) + shapes.table_bytes + shapes.absorbed_bytes(tp, asked.engine)
     basis: Basis = "files" if file_bytes else "configuration"
     activations = activation_bytes(shapes, tp, asked.max_batched_tokens, asked.max_num_seqs)
     outside = OUTSIDE_BYTES if tp == 1 else OUTSIDE_BYTES_NCCL

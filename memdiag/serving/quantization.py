@@ -78,6 +78,12 @@ class Quantization:
         names = [_NAMES[part].format(layer) for layer in parameters.layers or (0,)]
         return sum(self._quantized(name) for name in names) / len(names)
 
+    def is_quantized(self, name: str) -> bool:
+        """Returns whether a projection of a layer, such as "layers.0.self_attn.kv_b_proj", is stored in fewer bits."""
+        if not self._found or not self.is_known or self.method in _EXPERTS_ONLY:
+            return False
+        return self._quantized(name) < PLAIN
+
     def _leaves_encoder(self) -> bool:
         """Returns whether the vision encoder stays in 16 bits: AWQ, GPTQ and FP8 checkpoints quantize the decoder."""
         if not self._groups:

@@ -140,7 +140,9 @@ def _accounts(
     accounts = ((values, engine.card(values, collector.server, total)) for values in ordered)
     found = [(values, card) for values, card in accounts if card is not None]
     whole = [each for each in found if any(part.kind == "weights" for part in each[1].parts)]
-    return collector, whole or found  # lines of the launcher repeat some values of a worker
+    if whole:  # lines of the launcher, which name no device, repeat some values of a worker
+        found = [each for each in found if each in whole or each[0].is_device]
+    return collector, found
 
 
 def _natural(who: str) -> list[tuple[int, str]]:

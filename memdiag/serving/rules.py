@@ -74,10 +74,17 @@ def rule(template: str, *, of_server: bool = False, adds: bool = False) -> LineF
 
 @dataclass
 class LogValues:
-    """Values of one card, or of the server: by name."""
+    """Values of one card, or of the server: by name.
+
+    Attributes:
+        who: The device or worker that the lines name; "" if they name none.
+        found: The values.
+        is_device: Whether the lines name a device, instead of a worker.
+    """
 
     who: str = ""
     found: dict[str, LogValue] = field(default_factory=dict)
+    is_device: bool = False
 
     def get(self, name: str) -> LogValue | None:
         """Returns a value, or None if the log does not have it."""
@@ -139,8 +146,9 @@ class ValueCollector:
             into.found[name] = LogValue(value, number, _short(match))
 
     def _card(self, match: re.Match[str], text: str) -> LogValues:
-        who = match.groupdict().get(_WHO) or speaker_of(text)
-        return self.cards.setdefault(who, LogValues(who))
+        device = match.groupdict().get(_WHO)
+        who = device or speaker_of(text)
+        return self.cards.setdefault(who, LogValues(who, is_device=device is not None))
 
 
 def speaker_of(text: str) -> str:

@@ -47,6 +47,8 @@ class Shapes:
         is_gated: Whether the activations of its MLPs gate, so that an MLP has three matrices instead of two.
         parameters: All parameters by part.
         quantization: How the checkpoint stores them.
+        absorbed: Numbers of the projections from the latent vector to keys and values, of all layers; 0 without
+            multi-head latent attention.
         table_bytes: Tables of rotary embeddings, of which each card has a copy.
         cache_bytes: Bytes of a cached number.
         longest: Longest request of the model in tokens; 0: unknown, or no limit.
@@ -67,6 +69,7 @@ class Shapes:
     is_gated: bool
     parameters: tuple[Parameters, ...]
     quantization: Quantization
+    absorbed: int
     table_bytes: int
     cache_bytes: float
     longest: int
@@ -89,6 +92,16 @@ class Shapes:
                 size *= _padded(self.expert_intermediate, tp)
             total += size
         return total
+
+    def absorbed_bytes(self, tp: int, engine: Literal["vllm", "sglang"]) -> int:
+        """Returns the copy of the projections of latent attention that decoding needs, on each of ``tp`` cards.
+
+        Decoding multiplies queries by these projections, in 16 bits. vLLM 0.33 uses views of the weights unless they
+        are quantized (``MLAAttention.process_weights_after_loading``); SGLang 0.5.23 always copies them
+        (``post_load_weights`` of deepseek_weight_loader.py).
+        """
+        copies = engine == "sglang" or self.quantization.is_quantized("layers.0.self_attn.kv_b_proj")
+        return round(self.absorbed / tp * PLAIN) if copies else 0
 
     def can_divide(self, tp: int) -> bool:
         """Returns whether ``tp`` cards can share the model: the attention heads have to be divisible."""
@@ -180,6 +193,7 @@ def shapes_of(config: Mapping[str, Any]) -> Shapes:
         is_gated=counted.matrices(read) > 2,
         parameters=parameters_of(read),
         quantization=quantization,
+        absorbed=_absorbed(read, attention, sum("full" in mixer for mixer in found)),
         table_bytes=_tables(read, attention),
         cache_bytes=1.0 if quantization.has_fp8_cache else PLAIN,
         longest=_longest(read),
@@ -190,6 +204,13 @@ def shapes_of(config: Mapping[str, Any]) -> Shapes:
 def _padded(width: int, tp: int) -> float:
     """Returns by how much padding enlarges the part of an expert on each of ``tp`` cards."""
     return -(-width // (tp * _EXPERT_MULTIPLE)) * _EXPERT_MULTIPLE * tp / width
+
+
+def _absorbed(config: Configuration, attention: AttentionSizes | None, layers: int) -> int:
+    if attention is None or not attention.latent:
+        return 0
+    width = config.needed("qk_nope_head_dim") + config.needed("v_head_dim")
+    return layers * attention.heads * attention.latent * width
 
 
 def _tables(config: Configuration, attention: AttentionSizes | None) -> int:

@@ -222,3 +222,56 @@ def test_every_engine_has_what_the_reader_uses():
         assert name == engine.NAME
         assert engine.SIGNS
         assert all(rule.types or rule.pattern for rule in engine.RULES)
+
+
+def test_a_llama_cpp_log_without_weights_leaves_them_unknown():
+    text = (
+        "llama_kv_cache_init:      CUDA0 KV buffer size =   512.00 MiB\n"
+        "llama_new_context_with_model:      CUDA0 compute buffer size =   256.00 MiB\n"
+    )
+    (card,) = read_log_text(text, 8 * GIB).cards
+    assert parts(card) == {"kv_cache": 0.5, "activations": 0.25, "unknown": 7.25}
+    assert card.total_bytes == card.sum_bytes == 8 * GIB
+
+
+def test_a_device_of_llama_cpp_without_weights_is_not_dropped():
+    text = (
+        "load_tensors:        CUDA0 model buffer size =  1024.00 MiB\n"
+        "llama_kv_cache_init:      CUDA0 KV buffer size =   512.00 MiB\n"
+        "llama_kv_cache_init:      CUDA1 KV buffer size =   256.00 MiB\n"
+    )
+    first, second = read_log_text(text).cards
+    assert parts(first) == {"weights": 1.0, "kv_cache": 0.5, "unknown": 0}
+    assert (second.who, parts(second)) == ("CUDA1", {"kv_cache": 0.25, "unknown": 0})
+
+
+def test_engines_of_several_ranks_are_not_added_up():
+    lines = "[TensorRT-LLM][INFO] MPI size: 2, rank: {}\n[TensorRT-LLM][INFO] Loaded engine size: 1024 MiB\n"
+    (card,) = read_log_text(lines.format(0) + lines.format(1)).cards
+    assert parts(card) == {"weights": 1.0, "unknown": 0}
+    draft = "[TensorRT-LLM][INFO] Loaded engine size: 1024 MiB\n" * 2  # a model and its draft, in one process
+    assert parts(read_log_text(draft).cards[0])["weights"] == 2.0
+
+
+def test_graphs_of_sglang_are_unknown_before_the_first_batch_is_captured():
+    text = (
+        "[2026-07-01 09:00:03 TP0] KV Cache is allocated. #tokens: 1024, K size: 4.00 GB, V size: 4.00 GB\n"
+        "[2026-07-01 09:00:04 TP0] Capture cuda graph begin. This can take up to several minutes. avail mem=8.00 GB\n"
+        "Capturing batches (bs=10 avail_mem=8.00 GB):   0%|     | 0/5 [00:00<?, ?it/s]\n"
+    )
+    assert parts(read_log_text(text).cards[0]) == {"kv_cache": 8.0, "free": 8.0, "unknown": 0}
+    assert parts(read_log_text(text.replace("0%", "20%").replace("_mem=8", "_mem=7")).cards[0])["graphs"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "engine"),
+    [
+        ("[model_runner_v1.py:2373] Loading model weights took 37.2362 GB", "vllm-ascend"),
+        ('msg="kv cache" device=CUDA0 size="936.0 MiB"', "ollama"),
+        ("May 24 22:58:23 host ollama[1391]: load_tensors:  CUDA0 model buffer size = 511.43 MiB", "ollama"),
+    ],
+)
+def test_engines_are_recognised_by_extracts(text, engine):
+    report = read_log_text(text)
+    assert report.engine == engine
+    assert report.cards

@@ -106,3 +106,17 @@ def test_values_that_a_configuration_leaves_out_are_those_of_its_class():
     del window["sliding_window"]
     assert shapes_of(window).cache.window == 4096
     assert set(shapes_of({**window, "sliding_window": None}).cache.mixers) == {"full"}
+
+
+def test_projections_of_latent_attention_are_copied_if_they_are_quantized():
+    fp8 = shapes_of(MODELS["DeepSeek-V3"])
+    plain = shapes_of({key: value for key, value in MODELS["DeepSeek-V3"].items() if key != "quantization_config"})
+    size = 61 * 128 * 512 * (128 + 128) * 2
+    assert [fp8.absorbed_bytes(tp, "vllm") for tp in (1, 8)] == [size, size // 8]
+    assert [plain.absorbed_bytes(1, engine) for engine in ("vllm", "sglang")] == [0, size]
+    assert shapes_of(LLAMA).absorbed_bytes(1, "sglang") == 0
+
+
+def test_a_projection_that_a_method_leaves_in_16_bits_is_not_copied():
+    method = {"quant_method": "fp8", "modules_to_not_convert": ["kv_b_proj"]}
+    assert shapes_of({**MODELS["DeepSeek-V3"], "quantization_config": method}).absorbed_bytes(1, "vllm") == 0

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from memdiag.results.finding import Fix
-from memdiag.results.serving import ServingCard
+from memdiag.results.serving import PartKind, ServingCard
 from memdiag.serving.account import Account
 from memdiag.serving.case import FailedStart, flag, shown
 from memdiag.serving.engines import ServerFacts
@@ -40,6 +40,7 @@ SIGNS = (
     "llm_load_tensors:",
     "llama_new_context_with_model",
     "llama_context:",
+    "llama_kv_cache",
     "memory breakdown",
 )
 START = re.compile(r"load_tensors: (?:loading model tensors|ggml ctx size)")
@@ -78,7 +79,7 @@ def card(values: LogValues, server: LogValues, total: LogValue | None) -> Servin
         account.add("activations", get("scratch"))
         account.add("free", end)
         return account.close(size, "other")
-    if get("weights") is None and get("kv") is None:
+    if all(get(name) is None for name in ("weights", "kv", "state", "compute")):
         return None
     free = get("free")
     if size is not None and free is not None:
@@ -87,9 +88,10 @@ def card(values: LogValues, server: LogValues, total: LogValue | None) -> Servin
     account.add("kv_cache", *(reading for name in ("kv", "state") if (reading := get(name)) is not None))
     account.add("activations", get("compute"))
     account.add("other", get("output"))
+    rest: PartKind = "unknown" if get("weights") is None else "free" if size is None or free else "free_or_outside"
     if size is not None:
-        return account.close(size, "free" if free else "free_or_outside")
-    return account.close(free, "free", whole="free_at_start")
+        return account.close(size, rest)
+    return account.close(free, rest, whole="free_at_start")
 
 
 def facts(server: LogValues, cards: Sequence[LogValues]) -> ServerFacts:

@@ -26,6 +26,9 @@ SIGNS = (
     'msg="starting runner"',
     "ollama-engine",
     'msg="model weights"',
+    'msg="kv cache"',
+    'msg="compute graph"',
+    "ollama[",  # the name of its service in the system log
 )
 START = re.compile(r'msg="(?:starting runner|starting llama server)"|load_tensors: loading model tensors')
 KEPT = ("total", "free", "available", "allocations", "kv_estimate", "graph_estimate")

@@ -60,7 +60,9 @@ RULES = (
     rule(r"Capture .*?graph begin\..*?avail mem=<capture:size>"),
     rule(r"Capture .*?graph end\..*?mem usage=<graphs:size>", adds=True),
     rule(r"Capture .*?graph end\..*?avail mem=<end:size>"),
-    rule(r"Capturing batches \(.*?avail_mem=<captured:size>", of_server=True),  # progress, only of the first rank
+    rule(
+        r"Capturing batches \(.*?avail_mem=<captured:size>\)(?!:\s+0%)", of_server=True
+    ),  # progress, only of the first rank
     rule(r"available_gpu_mem=<end:size>"),
     rule(r"capacity of <total:size> of which <end:size> is free"),
     rule(r"max_total_num_tokens=<tokens:int>", of_server=True),
@@ -82,7 +84,7 @@ def card(values: LogValues, server: LogValues, total: LogValue | None) -> Servin
         values.found["captured"] = captured
     begin, weights = _begin(values), values.get("weights")
     caches = [reading for name in _CACHES if (reading := values.get(name)) is not None]
-    if begin is None and weights is None and not caches:
+    if begin is None and weights is None and not caches and values.get("graphs") is None:
         return None
     total = values.get("total") or total
     account = Account(values.who)

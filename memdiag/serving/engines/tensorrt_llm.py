@@ -24,6 +24,9 @@ START = re.compile(r"Initializing MPI with thread mode|Loading model weights")
 KEPT = ("total",)
 RULES = (
     rule(r"Loaded engine size: <weights:size>", adds=True),
+    rule(r"Loaded engine size: <engine:size>"),
+    rule(r"MPI size: <ranks:int>", of_server=True),
+    rule(r"Rank <rank:int> is using GPU", of_server=True),
     rule(r"Allocated <context:size> for execution context memory"),
     rule(r"Allocated <buffers:size> GPU memory for (?:runtime buffers|decoder)", adds=True),
     rule(r"calculating max tokens in paged kv cache: total: <total:size>, available: <available:size>"),
@@ -51,16 +54,18 @@ RULES = (
 
 def card(values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
     """Returns the account of a card."""
-    del server
     total = values.get("total") or total
     if not any(name in values.found for name in ("weights", "kv", "available", "peak")):
         return None
     account, get = Account(values.who), values.get
-    weights, peak, available = get("weights"), get("peak"), get("available")
+    peak, available = get("peak"), get("available")
+    # Lines without a rank are of all ranks, and each rank loads one engine.
+    has_ranks = not values.who and ((server.size("ranks") or 1) > 1 or (server.size("rank") or 0) > 0)
+    weights = get("engine") or get("weights") if has_ranks else get("weights")
     kv = get("kv") or get("kv_allowed")
     account.add("weights", weights)
     account.add("activations", get("context"))
-    account.add("other", get("buffers"))
+    account.add("other", None if has_ranks else get("buffers"))
     if peak is not None:
         outside, temporary = get("outside"), get("temporary")
         account.add("other", outside)

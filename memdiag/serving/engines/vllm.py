@@ -77,7 +77,7 @@ DIVISION = (
 RULES = (
     # V0
     rule(r"total_gpu_memory \(<total:size>\) x gpu_memory_utilization \(<utilization:float>\) = <budget:size>"),
-    rule(r"total_gpu_memory\s+<total:size>"),
+    rule(r"total_gpu_memory:?\s+<total:size>"),
     rule(r"gpu_memory_utilization\s+<utilization:float>\s*$"),
     rule(r"the current vLLM instance can use\s+<budget:size>"),
     rule(r"model weights take\s+<weights:size>"),
@@ -119,7 +119,7 @@ RULES = (
     rule(r"\bmax[_-]num[_-]seqs['\"]?[:= ]+<seqs:int>", of_server=True),
     rule(r"\bmax[_-]num[_-]batched[_-]tokens['\"]?[:= ]+<batched:int>", of_server=True),
 )
-_OF_CARDS = ("weights", "kv", "budget", "consumed", "free")
+_OF_CARDS = ("weights", "kv", "graphs", "budget", "consumed", "free")
 _NEWEST_DEFAULT = 0.92  # of gpu_memory_utilization, vLLM 0.33
 _MOST_CAPTURED = 64  # the batch size to suggest, far below vLLM's 512
 _ROUNDING = 30 * MIB  # of three figures with two decimals of GiB

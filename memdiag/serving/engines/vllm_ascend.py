@@ -7,7 +7,15 @@ from memdiag.serving.rules import rule
 
 NAME, PROGRAM = "vllm-ascend", "vllm-ascend"
 ANCHORS = (*vllm.ANCHORS, "Available memory:", "total memory:", "vllm_ascend", "vllm-ascend")
-SIGNS = ("vllm_ascend", "vllm-ascend", "NPU graph memory", "platform ascend", "NPUModelRunner", "npu_model_runner")
+SIGNS = (
+    "vllm_ascend",
+    "vllm-ascend",
+    "NPU graph memory",
+    "platform ascend",
+    "NPUModelRunner",
+    "npu_model_runner",
+    "model_runner_v1.py:",
+)
 START = vllm.START
 KEPT = vllm.KEPT
 RULES = (
