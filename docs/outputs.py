@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 OMITTED = "…"
+MEMDIAG = [sys.executable, "-m", "memdiag"]
 _COMPILING = re.compile(r"^compiling the code .*\n", re.MULTILINE)  # printed once per installation
 _TUTORIAL = ROOT / "docs" / "tutorial.md"  # chooses its lines: tests/test_tutorial.py compares them
 BLOCK = re.compile(
@@ -38,9 +39,8 @@ def output(command: str, folder: Path) -> str:
     """Returns what memdiag prints in this folder, messages included, 80 columns wide and without colours."""
     env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "MEMDIAG_LANG": "en"}
     env.pop("GITHUB_ACTIONS", None)  # memdiag check annotates pull requests there
-    arguments = [sys.executable, "-m", "memdiag", *shlex.split(command)]
     done = subprocess.run(  # noqa: S603 - ourselves
-        arguments,
+        [*MEMDIAG, *shlex.split(command)],
         cwd=folder,
         env={**env, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,

@@ -61,7 +61,7 @@ def run_program(python: str, program: Path, *words: str, status: int = 0) -> sub
     if _is_cuda(python):
         base = phantom.environment_for(profiles.choose("cuda:h100-80g"), [python], base)
     done = subprocess.run(
-        [forking.python_for(python, base), str(program), *words],
+        [forking.python_for(python), str(program), *words],
         capture_output=True,
         text=True,
         env=base,

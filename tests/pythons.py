@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from memdiag.phantom.cuda.standin import Torch
+from tests.forking import python_for
 
 _NPU = Path(__file__).parents[1] / ".venv-npu" / "bin" / "python"
 
@@ -38,6 +39,11 @@ def cuda_python() -> str:
 def npu_python() -> str:
     """Returns a Python with torch_npu, or ""."""
     return os.environ.get("MEMDIAG_TEST_NPU_PYTHON") or own_npu_python()
+
+
+def npu_command() -> str:
+    """Returns a command that runs programs as ``npu_python`` does, in copies of a process (tests/forking), or ""."""
+    return npu_python() and python_for(npu_python(), "torch_npu")
 
 
 @cache

@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import textwrap
 import tomllib
 from pathlib import Path
@@ -18,12 +17,14 @@ import pytest
 import typer
 
 from memdiag.cli import main
-from tests.pythons import NO_NPU, npu_python
+from tests.forking import memdiag_command, python_with_torch
+from tests.pythons import NO_NPU, npu_command
 
 ROOT = Path(__file__).parents[1]
 _SPEC = importlib.util.spec_from_file_location("outputs", ROOT / "docs" / "outputs.py")
 outputs = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(outputs)
+outputs.MEMDIAG = memdiag_command()
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^(?P<indent> *)```(?P<kind>[\w-]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
@@ -65,15 +66,16 @@ RECORDED = [
 ]
 
 
-@pytest.mark.skipif(not npu_python(), reason=NO_NPU)
+@pytest.mark.skipif(not npu_command(), reason=NO_NPU)
 @pytest.mark.parametrize("blocks_of_page", RECORDED)
 def test_recordings_print_the_lines_that_a_page_shows(blocks_of_page, tmp_path):
     """They run in order in one folder, and print the lines shown in their order."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for command, shown in blocks_of_page:
-        arguments = command.replace(".venv-npu/bin/python", npu_python()).replace(".venv/bin/python", sys.executable)
+        arguments = command.replace(".venv-npu/bin/python", npu_command())
+        arguments = arguments.replace(".venv/bin/python", python_with_torch())
         done = subprocess.run(
-            [sys.executable, "-m", "memdiag", *arguments.split()],
+            [*memdiag_command(), *arguments.split()],
             cwd=tmp_path,
             env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,

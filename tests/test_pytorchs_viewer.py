@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from memdiag.exports import snapshot
 from memdiag.exports.model import Wanted
 from memdiag.recorder.columns import Unpacker
 from memdiag.sources.redacted_file import redact_snapshot
+from tests.forking import memdiag_command
 from tests.memory_viz import check
 from tests.pythons import NO_CUDA, NO_NPU, cuda_python, npu_python
 
@@ -49,9 +49,7 @@ while steps > 3:
 
 
 def run(*words: str, cwd: Path, status: int = 0) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "memdiag", *words], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*memdiag_command(), *words], cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stdout + done.stderr
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.pythons import NO_NPU, npu_python
+from tests.forking import memdiag_command
+from tests.pythons import NO_NPU, npu_command
 
 OMITTED = "…"
 _BLOCK = re.compile(r"```console\n\$ (memdiag [^\n]*)\n(.*?)```", re.DOTALL)
@@ -28,9 +28,8 @@ def commands(root) -> list[tuple[str, list[str]]]:
 
 def missing(root: Path, folder: Path, command: str, shown: list[str]) -> list[str]:
     """Returns the lines of ``shown`` that the command does not print, or not in this order."""
-    python = f"{sys.executable} -m"
-    text = command.replace("memdiag ", f"{python} memdiag ", 1).replace(
-        ".venv-npu/bin/python", npu_python() or "python"
+    text = command.replace("memdiag ", f"{' '.join(memdiag_command())} ", 1).replace(
+        ".venv-npu/bin/python", npu_command() or "python"
     )
     env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(root)}
     done = subprocess.run(
@@ -62,6 +61,6 @@ def test_the_message_is_explained_as_shown(root, folder, commands):
     assert missing(root, folder, *commands[0]) == []
 
 
-@pytest.mark.skipif(not npu_python(), reason=NO_NPU)
+@pytest.mark.skipif(not npu_command(), reason=NO_NPU)
 def test_the_run_is_recorded_explained_and_fixed_as_shown(root, folder, commands):
     assert {command: lines for command, shown in commands[1:] if (lines := missing(root, folder, command, shown))} == {}

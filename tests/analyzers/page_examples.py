@@ -21,6 +21,7 @@ from memdiag.analyzers.report import build_report
 from memdiag.render.analyze import full as terminal
 from memdiag.results.finding import Finding
 from memdiag.sources import load
+from tests.forking import memdiag_command
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -64,7 +65,7 @@ CONF = {
 
 def _of_settings(code: str) -> str:
     env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "MEMDIAG_LANG": "en"}
-    command = [sys.executable, "-m", "memdiag", "conf", *CONF[code]]
+    command = [*memdiag_command(), "conf", *CONF[code]]
     return subprocess.run(command, env=env, capture_output=True, encoding="utf-8", check=False).stdout
 
 

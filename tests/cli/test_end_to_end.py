@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import memdiag
 from memdiag.cli.main import main
+from tests.forking import memdiag_command
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "gpt-train.pickle"
@@ -24,7 +24,7 @@ def run(*arguments, **variables):
         if key not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "MEMDIAG_DEBUG"}
     }
     return subprocess.run(
-        [sys.executable, "-m", "memdiag", *map(str, arguments)],
+        [*memdiag_command(), *map(str, arguments)],
         check=False,
         capture_output=True,
         text=True,

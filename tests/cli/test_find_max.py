@@ -16,6 +16,7 @@ from memdiag.results.find_max import LargestFit, Trial, ValueRange
 from memdiag.runs.find_max import find_max, next_place, read_range
 from memdiag.runs.recording import Order
 from memdiag.units import MIB
+from tests.forking import memdiag_command
 
 ROOT = Path(__file__).parents[2]
 FAKE_TORCH = ROOT / "tests" / "recorder" / "fake_torch"
@@ -36,7 +37,7 @@ def found(folder, asked, *command, options=(), before=()):
         name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "PYTHON", "RANK"))
     }
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(FAKE_TORCH)])
-    words = [sys.executable, "-m", "memdiag", *before, "record", "--find-max", asked, *options, "--", *command]
+    words = [*memdiag_command(), *before, "record", "--find-max", asked, *options, "--", *command]
     return subprocess.run(
         words, cwd=folder, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )

@@ -13,11 +13,11 @@ import pytest
 
 from memdiag.errors import MemdiagError
 from memdiag.runs.rerun import again, find_run
-from tests.pythons import NO_NPU, npu_python
+from tests.pythons import NO_NPU, npu_command
 
 ROOT = Path(__file__).parents[2]
 MEMDIAG = [sys.executable, "-c", "import sys; from memdiag.cli.main import main; sys.exit(main())"]
-NPU = npu_python()
+NPU = npu_command()
 
 # The program retains a small tensor between every two large ones, so its freed memory is fragmented.
 FRAGMENTS = """

@@ -18,6 +18,7 @@ from memdiag.fit.recordings import Recorder, RunOrder
 from memdiag.phantom.experts import VARIABLE
 from memdiag.phantom.launch import COMPUTE
 from memdiag.sources import load
+from tests.forking import memdiag_command
 from tests.phantom import npu_stand_in
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +40,7 @@ def run(folder, *arguments):
         name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "RANK", "WORLD"))
     }
     environment |= {"PYTHONPATH": str(ROOT), "COLUMNS": "120", "NO_COLOR": "1"}
-    words = [sys.executable, "-m", "memdiag", *arguments]
+    words = [*memdiag_command(), *arguments]
     return subprocess.run(
         words, cwd=folder, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )

@@ -13,6 +13,7 @@ import pytest
 from memdiag.errors import MemdiagError
 from memdiag.fit.grid import read_axes
 from memdiag.fit.recipes import AXES, MEGATRON, MEGATRON_AXES, PROGRAM, RECIPES, command_of, compute_for
+from tests.forking import memdiag_command
 from tests.pythons import NO_CUDA, cuda_python
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +132,7 @@ def test_a_model_is_judged_by_its_configuration(model, recipe, room, options):
         pytest.skip("the recipe's package is not installed next to the CUDA build of torch")
     words = ["--device", f"cuda:h100-80g,room={room}", "--model", ".", "--recipe", recipe, "--python", cuda_python()]
     done = subprocess.run(
-        [sys.executable, "-m", "memdiag", "fit", *words, "--grid", "mbs=1,64", "--grid", "seq=512", *options, "--json"],
+        [*memdiag_command(), "fit", *words, "--grid", "mbs=1,64", "--grid", "seq=512", *options, "--json"],
         cwd=model,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -153,7 +154,7 @@ def test_a_model_that_sees_gets_an_image_for_each_sequence(model, seq):
     words = ["--device", "cuda:h100-80g", "--model", ".", "--python", cuda_python()]
     grid = ["--grid", "mbs=2", "--grid", f"seq={seq}", "--grid", "image=224"]
     done = subprocess.run(
-        [sys.executable, "-m", "memdiag", "fit", *words, *grid, "--json"],
+        [*memdiag_command(), "fit", *words, *grid, "--json"],
         cwd=model,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

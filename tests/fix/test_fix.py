@@ -3,14 +3,13 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from memdiag.errors import MemdiagError
 from memdiag.fix.run import case_of
-from tests.forking import python_with_torch
+from tests.forking import memdiag_command, python_with_torch
 
 TRAINING = '''"""A training."""
 
@@ -43,9 +42,7 @@ for _ in range(3):
 
 
 def memdiag(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "memdiag", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    return subprocess.run([*memdiag_command(), *arguments], cwd=cwd, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")

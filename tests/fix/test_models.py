@@ -2,12 +2,11 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
 from tests.fix.test_inside import losses
-from tests.forking import python_with_torch
+from tests.forking import memdiag_command, python_with_torch
 
 ADVERSARIAL = """
 import torch
@@ -64,7 +63,7 @@ for _ in range(3):
 def fix(text, budget, folder, *options):
     pytest.importorskip("torch")
     (folder / "train.py").write_text(text)
-    words = [sys.executable, "-m", "memdiag", "fix", "--json", "--budget", budget, *options]
+    words = [*memdiag_command(), "fix", "--json", "--budget", budget, *options]
     done = subprocess.run(
         [*words, "--", python_with_torch(), "train.py"], cwd=folder, capture_output=True, text=True, check=False
     )

@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
 from tests.fix.test_predictions import fix
+from tests.forking import memdiag_command
 from tests.pythons import NO_CUDA, cuda_python
 
 LOSS = """
@@ -62,7 +62,7 @@ def test_a_compiled_loss_is_left_alone(tmp_path):
         .replace("torch.long)", "torch.long).cuda()")
     )
     (tmp_path / "train.py").write_text(text)
-    words = [sys.executable, "-m", "memdiag", "fix", "--json", "--phantom", "cuda:h100-80g", "--budget", "700MiB"]
+    words = [*memdiag_command(), "fix", "--json", "--phantom", "cuda:h100-80g", "--budget", "700MiB"]
     words += ["--dry-run", "--", cuda_python(), "train.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr

@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
+from tests.forking import memdiag_command
 from tests.pythons import NO_CUDA, cuda_python
 
 MODEL = """
@@ -99,7 +99,7 @@ for _ in range(2):
 )
 def test_a_remedy_needs_what_is_predicted(name, program, budget, options, tmp_path):
     (tmp_path / "train.py").write_text(MODEL + program)
-    words = [sys.executable, "-m", "memdiag", "fix", "--json", "--phantom", "cuda:h100-80g", "--budget", budget]
+    words = [*memdiag_command(), "fix", "--json", "--phantom", "cuda:h100-80g", "--budget", budget]
     words += [*options, "--", cuda_python(), "train.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,11 +2,10 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
-from tests.forking import python_with_torch
+from tests.forking import memdiag_command, python_with_torch
 
 LOSS = """
 import torch
@@ -64,7 +63,7 @@ def fix(text, budget, folder, *options):
     """The report of memdiag fix for a program."""
     pytest.importorskip("torch")
     (folder / "train.py").write_text(text)
-    command = [sys.executable, "-m", "memdiag", "fix", "--json", "--budget", budget, *options, "--"]
+    command = [*memdiag_command(), "fix", "--json", "--budget", budget, *options, "--"]
     done = subprocess.run(
         [*command, python_with_torch(), "train.py"], cwd=folder, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""A command that runs programs as Python does, in processes that find torch imported already.
+"""Commands that run programs as Python does, in processes that find libraries imported already.
 
 Importing torch and its compiler, which the first optimizer imports, takes longer than most programs of the tests. A
 server (server.py) imports them and hides them, calls none of their operators, so that it has no threads, and starts a
@@ -6,8 +6,9 @@ copy of itself (fork) for each program. There, ``import torch`` finds the hidden
 that has just started: environment, open files, ``sitecustomize``, which loads memdiag's recorder, main module, and end.
 
 The command (client.py) gives its open files to the server, passes on signals, and ends as the program does. The program
-has another process number and process group than the command. Where Python would have to start in another way than the
-server did, as with another LD_PRELOAD, the command becomes the usual Python.
+has another process number and process group than the command. A program for which Python or a library would start in
+another way, as with another LD_PRELOAD, needs another server. The command starts a server for the second such program,
+and becomes the usual Python for the first, or if it has started several servers already.
 """
 
 from __future__ import annotations
@@ -20,13 +21,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.forking import client
-
 _HERE = Path(__file__).resolve().parent
+_OPEN: list[int] = []
 _LAUNCHER = """#!{python} -IS
 import sys
 sys.path.insert(0, {here!r})
@@ -55,36 +54,35 @@ def python_with_torch() -> str:
         import pytest
 
         pytest.skip("needs torch")
-    return python_for(sys.executable, os.environ)
+    return python_for(sys.executable)
 
 
-def python_for(python: str, environment: Mapping[str, str], *modules: str) -> str:
-    """Returns the path of such a command; where processes cannot be copied, that of Python itself.
+def python_for(python: str, *modules: str) -> str:
+    """Returns the path of such a command for a Python that has torch; its servers also import the modules."""
+    return _command(python, "torch", *modules, "torch._dynamo")
 
-    Args:
-        python: Path of a Python that has torch. Its server starts at the first call, and ends with this process.
-        environment: Environment variables of later programs, as far as they matter when Python or a library is loaded.
-        modules: Other modules that the server imports.
-    """
-    if not hasattr(os, "fork"):
-        return python
-    return _command(python, tuple(client.read_at_start(environment).items()), modules)
+
+def memdiag_command() -> list[str]:
+    """Returns the beginning of a command of memdiag that finds the libraries of its reports imported already."""
+    return [_command(sys.executable, "numba", "pandas", "typer", "rich.console", "rich.table"), "-m", "memdiag"]
 
 
 @functools.cache
-def _command(python: str, at_start: tuple[tuple[str, str], ...], modules: tuple[str, ...]) -> str:
+def _command(python: str, *modules: str) -> str:
+    """Returns the path of a command that runs programs; where processes cannot be copied, that of Python itself.
+
+    Its servers end with this process.
+    """
+    if not hasattr(os, "fork"):
+        return python
     folder = Path(tempfile.mkdtemp(prefix="memdiag-"))
-    (folder / "server.json").write_text(json.dumps({"python": python, "at_start": dict(at_start)}))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    alive = folder / "alive"  # servers read it, and end when nobody has it open to write
+    os.mkfifo(alive)
+    _OPEN.append(os.open(alive, os.O_RDWR))
+    words = [python, str(_HERE / "server.py"), *modules]
+    (folder / "server.json").write_text(json.dumps(words))
     launcher = folder / "python"
     launcher.write_text(_LAUNCHER.format(python=python, here=str(_HERE), folder=str(folder)))
     launcher.chmod(0o755)
-    words = [python, str(_HERE / "server.py"), str(folder), "torch", *modules, "torch._dynamo"]
-    server = subprocess.Popen(words, env=dict(at_start), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert server.stdout.readline() == b"ready\n"
-
-    def end() -> None:
-        server.communicate()
-        shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(end)
     return str(launcher)

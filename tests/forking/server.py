@@ -1,6 +1,6 @@
 """The server: a script that imports the modules of its arguments, and runs each program in a copy of itself.
 
-    python server.py FOLDER torch torch._dynamo    # FOLDER will have the socket
+    python server.py SOCKET torch torch._dynamo    # SOCKET is the path of the socket that it makes
 
 It ends when its stdin ends.
 """
@@ -153,7 +153,7 @@ def _execute(words: list[str], main: ModuleType) -> None:
     exec(compile(text, name, "exec", dont_inherit=True), vars(main))  # noqa: S102 - the program
 
 
-def _serve(folder: str, names: Sequence[str]) -> tuple[list[str], ModuleType]:
+def _serve(path: str, names: Sequence[str]) -> tuple[list[str], ModuleType]:
     """Imports modules and serves commands; returns the words and the main module in each copy of this process."""
     answers = os.dup(1)
     os.dup2(2, 1)  # some libraries print when they are imported
@@ -163,7 +163,7 @@ def _serve(folder: str, names: Sequence[str]) -> tuple[list[str], ModuleType]:
     gc.collect()
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(f"{folder}/socket")
+        listening.bind(path)
         listening.listen(16)
         os.write(answers, b"ready\n")
         os.close(answers)

@@ -15,6 +15,7 @@ from memdiag.errors import MemdiagError
 from memdiag.gates.bisect import BisectOrder, _Run, bisect
 from memdiag.gates.revisions import Commits, Prepared, Versions
 from memdiag.runs.listener import Silent
+from tests.forking import memdiag_command
 
 PROGRAM = """
 import torch
@@ -168,7 +169,7 @@ def repository(tmp_path):
 def test_a_commit_is_found_without_touching_the_checkout(repository, root, tmp_path):
     pytest.importorskip("torch", reason="needs torch, which is recorded")
     runs = tmp_path / "runs"
-    command = [sys.executable, "-m", "memdiag", "bisect", "--runs", str(runs), "--metric", "allocated", "--json"]
+    command = [*memdiag_command(), "bisect", "--runs", str(runs), "--metric", "allocated", "--json"]
     done = subprocess.run(
         [*command, "HEAD~4..HEAD", "--", sys.executable, "train.py"],
         cwd=repository,

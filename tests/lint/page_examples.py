@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.forking import memdiag_command
+
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "findings"
 BLOCK = re.compile(r"^```text\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
@@ -30,7 +32,7 @@ def shown(code: str) -> str:
             codes((PAGES / f"{code}.md").read_text(encoding="utf-8"))["Before"], "utf-8"
         )
         env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "MEMDIAG_LANG": "en"}
-        command = [sys.executable, "-m", "memdiag", "lint", "train.py"]
+        command = [*memdiag_command(), "lint", "train.py"]
         printed = subprocess.run(
             command,
             cwd=folder,

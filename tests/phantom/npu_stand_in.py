@@ -9,9 +9,9 @@ import pytest
 
 from memdiag.phantom import launch
 from memdiag.phantom.profiles import choose
-from tests.pythons import NO_NPU, npu_python
+from tests.pythons import NO_NPU, npu_command
 
-PYTHON = npu_python()
+PYTHON = npu_command()
 PROGRAMS = Path(__file__).with_name("programs")
 
 needs_npu = pytest.mark.skipif(not PYTHON, reason=NO_NPU)

@@ -5,10 +5,10 @@ import io
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from memdiag.cli.main import main
+from tests.forking import memdiag_command
 
 PROGRAM = Path(__file__).with_name("programs") / "gpt_moved.py"
 
@@ -17,7 +17,7 @@ def record(folder, device, python, **more):
     """Records the GPT program; returns the JSON object that it printed and the path of the trace."""
     phantom = [] if device == "cpu" else ["--phantom", device]
     program = [python, str(PROGRAM), device.partition(":")[0]]
-    command = [sys.executable, "-m", "memdiag", "record", "-o", str(folder), *phantom, "--", *program]
+    command = [*memdiag_command(), "record", "-o", str(folder), *phantom, "--", *program]
     # The operators are so small that several threads take three times as long as one.
     env = {**os.environ, "OMP_NUM_THREADS": "1", **more}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder.parent, env=env)

@@ -13,11 +13,12 @@ from memdiag.analyzers.report import build_report
 from memdiag.runs.cards import shared_cards, uses_of
 from memdiag.sources import load
 from memdiag.units import GIB
-from tests.pythons import cuda_python, npu_python
+from tests.forking import memdiag_command
+from tests.pythons import cuda_python, npu_command
 
 PROGRAM = Path(__file__).parents[2] / "bench" / "programs" / "colocated.py"
 KEEP = {"cuda": "4.11,11.6,25", "npu": "1,2,4"}  # GiB
-DEVICES = {"cuda": ("cuda:h100-80g", cuda_python), "npu": ("npu:910b-64g", npu_python)}
+DEVICES = {"cuda": ("cuda:h100-80g", cuda_python), "npu": ("npu:910b-64g", npu_command)}
 
 
 @pytest.fixture(scope="module", params=("cuda", "npu"))
@@ -30,7 +31,7 @@ def run(request, tmp_path_factory):
         pytest.skip(f"needs Linux and a Python with torch for {backend}")
     folder = tmp_path_factory.mktemp("run") / "run"
     command = [python, str(PROGRAM), backend, "--keep", KEEP[backend]]
-    record = [sys.executable, "-m", "memdiag", "record", "--phantom", device, "-o", str(folder), "--"]
+    record = [*memdiag_command(), "record", "--phantom", device, "-o", str(folder), "--"]
     done = subprocess.run([*record, *command], capture_output=True, text=True, cwd=folder.parent, check=False)
     paths = sorted(folder.glob("rank*.pkl"))
     assert len(paths) == 2, done.stderr
@@ -104,7 +105,7 @@ def test_the_first_advice_names_the_engine_on_every_surface(run):
 def memdiag(*arguments):
     """Returns what a command of memdiag prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "memdiag", *map(str, arguments)],
+        [*memdiag_command(), *map(str, arguments)],
         capture_output=True,
         text=True,
         check=True,

@@ -1,10 +1,10 @@
 """A program that selects more devices than are simulated gets the option that simulates enough of them."""
 
 import subprocess
-import sys
 
 import pytest
 
+from tests.forking import memdiag_command
 from tests.pythons import NO_CUDA, NO_NPU, cuda_python, npu_python
 
 KINDS = [
@@ -18,7 +18,7 @@ def test_the_option_is_named_once(device, library, python, tmp_path):
     kind = device.partition(":")[0]
     program = f"import torch, {library}\nfor number in (0, 2, 3):\n    try:\n        torch.{kind}.set_device(number)\n"
     (tmp_path / "train.py").write_text(program + "    except RuntimeError:\n        print('refused', number)\n")
-    words = [sys.executable, "-m", "memdiag", "record", "--phantom", device, "--", python, "train.py"]
+    words = [*memdiag_command(), "record", "--phantom", device, "--", python, "train.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout.split("\n")[:2] == ["refused 2", "refused 3"]
     said = [line for line in done.stderr.splitlines() if "error:" in line or "hint:" in line]

@@ -166,7 +166,7 @@ class Recorder:
         if len(self.python) > 1:
             return self.python
         modules = ["torch_npu"] if self.device == "npu" else []
-        return [forking.python_for(self.python[0], self._plain_environment, *modules)]
+        return [forking.python_for(self.python[0], *modules)]
 
     def train(self, *words: str, **more: Any) -> Run:
         """Runs the program that trains a small model."""

@@ -16,6 +16,7 @@ from memdiag.recorder.sample_sources import sources_for
 from memdiag.recorder.sampling import Sampler
 from memdiag.sources import load
 from memdiag.trace import schema
+from tests.forking import memdiag_command
 from tests.pythons import cuda_python
 
 torch = pytest.importorskip("torch")
@@ -157,7 +158,7 @@ def test_a_recording_of_counters_has_the_peaks_of_the_real_allocator(tmp_path, m
         pytest.skip("needs a Python with the CUDA build of torch")
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", f"backend:{allocator}")
     words = ["--backend", "accelerator"] if allocator == "native" else []
-    record = [sys.executable, "-m", "memdiag", "record", "-q", *words, "--phantom", "cuda:h100-80g", "-o", "run", "--"]
+    record = [*memdiag_command(), "record", "-q", *words, "--phantom", "cuda:h100-80g", "-o", "run", "--"]
     done = subprocess.run([*record, python, "-c", PROGRAM], capture_output=True, text=True, cwd=tmp_path, check=True)
     trace = load(tmp_path / "run" / "rank0.pkl")
     usage = trace.devices[0].usage

@@ -2,9 +2,8 @@
 
 import pickle
 import subprocess
-import sys
 
-import pytest
+from tests.forking import memdiag_command, python_with_torch
 
 PROGRAM = """
 import torch
@@ -22,10 +21,9 @@ for _ in range(2):
 
 
 def test_a_function_that_runs_when_recording_starts_stands_in_the_stack_once(tmp_path):
-    pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(PROGRAM)
-    words = ["record", "-q", "-o", "run", "--", sys.executable, "train.py"]
-    subprocess.run([sys.executable, "-m", "memdiag", *words], cwd=tmp_path, check=True, capture_output=True)
+    words = ["record", "-q", "-o", "run", "--", python_with_torch(), "train.py"]
+    subprocess.run([*memdiag_command(), *words], cwd=tmp_path, check=True, capture_output=True)
     snapshot = pickle.loads((tmp_path / "run" / "rank0.pkl").read_bytes())
     stacks = {
         tuple((frame["line"], frame["name"]) for frame in entry["frames"] if frame["filename"].endswith("train.py"))

@@ -10,6 +10,7 @@ import memdiag
 from memdiag.recorder import forked
 from memdiag.recorder.config import Config
 from memdiag.recorder.launch import environment_for
+from tests.forking import memdiag_command
 from tests.pythons import cuda_python
 
 ENGINE = """
@@ -53,7 +54,7 @@ def test_processes_that_use_the_device_are_recorded(tmp_path, way, number):
     if not python or not sys.platform.startswith("linux"):
         pytest.skip("needs Linux and a Python with a CUDA build of torch")
     (tmp_path / "engine.py").write_text(ENGINE)
-    command = [sys.executable, "-m", "memdiag", "record", "-q", "--phantom", "cuda:h100-80g", "-o", "run", "--"]
+    command = [*memdiag_command(), "record", "-q", "--phantom", "cuda:h100-80g", "-o", "run", "--"]
     done = subprocess.run(
         [*command, python, "engine.py", way], cwd=tmp_path, capture_output=True, text=True, check=False
     )

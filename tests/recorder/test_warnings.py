@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.forking import memdiag_command
+
 PROGRAM = (
     "import glob, shutil, torch; torch.empty(1000); "
     "(run,) = glob.glob('memdiag-*'); shutil.rmtree(run); open(run, 'w').close()"
@@ -21,7 +23,7 @@ def test_the_recorder_warns_in_the_language_of_the_command(root, tmp_path, local
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MEMDIAG", "PYTHON", "RANK"))}
     path = os.pathsep.join([str(root), str(root / "tests" / "recorder" / "fake_torch")])
     done = subprocess.run(
-        [sys.executable, "-m", "memdiag", "record", "-q", "--", sys.executable, "-c", PROGRAM],
+        [*memdiag_command(), "record", "-q", "--", sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
         env={**kept, "PYTHONPATH": path, "LC_ALL": locale},
         capture_output=True,

@@ -3,11 +3,11 @@
 import json
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from memdiag.runs.fixable import fix_command
+from tests.forking import memdiag_command
 
 
 def run_folder(tmp_path, root, phantom):
@@ -39,6 +39,6 @@ def test_a_trace_without_a_run_has_no_command(tmp_path, root):
 @pytest.mark.parametrize("arguments", [["analyze", "run/rank0.pkl"], ["oom", "--from-trace", "run"]])
 def test_reports_end_with_the_command(arguments, tmp_path, root):
     run_folder(tmp_path, root, {"device": "cuda:h100-80g"})
-    words = [sys.executable, "-m", "memdiag", *arguments]
+    words = [*memdiag_command(), *arguments]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == "memdiag: to find changes with which the run fits: memdiag fix run"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -12,6 +11,7 @@ from memdiag.cli.main import main
 from memdiag.errors import MemdiagError
 from memdiag.runs.order import assumed_values
 from memdiag.runs.selected import Fractions, read_fractions
+from tests.forking import memdiag_command
 from tests.phantom.cuda_stand_in import PYTHON, needs_torch
 
 MIB = 1 << 20
@@ -51,7 +51,7 @@ def test_selected_needs_a_simulated_device(capsys):
 def run(folder, *words):
     (folder / "program.py").write_text(PROGRAM)
     options = ["--phantom", "cuda:h100-80g", "--selected", "0..1", "-q", "-o", "run"]
-    command = [sys.executable, "-m", "memdiag", "record", *options, "--", PYTHON, "program.py", *words]
+    command = [*memdiag_command(), "record", *options, "--", PYTHON, "program.py", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 

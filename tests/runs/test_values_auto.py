@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -14,6 +13,7 @@ from memdiag.recorder.run_folder import RunFolder, clear
 from memdiag.runs.finishing import FinishedRun
 from memdiag.runs.recording import Order
 from memdiag.runs.values_auto import _choices, culprit_of
+from tests.forking import memdiag_command
 from tests.phantom.cuda_stand_in import PYTHON, needs_torch
 
 READ = {"count": 3, "last": "train.py:7", "values": "zeros", "auto": True}
@@ -100,9 +100,7 @@ def test_what_auto_needs(options, said, capsys):
 def test_the_first_setting_that_works_is_named_and_recorded(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     words = ["record", "--phantom", "cuda:h100-80g", "--values", "auto", "-o", "run", "--", PYTHON, "program.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "memdiag", *words], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*memdiag_command(), *words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "0.0\n"), done.stderr
     assert (
         "program.py:4, where it read 0 (or False); memdiag runs the command again with --compute small" in done.stderr
@@ -129,9 +127,7 @@ print("done", state.shape[0])
 def test_a_program_that_loops_is_told_the_value_it_waits_for_and_runs_with_another_setting(tmp_path):
     (tmp_path / "loop.py").write_text(LOOP)
     words = ["record", "--phantom", "cuda:h100-80g", "--values", "auto", "-o", "run", "--", PYTHON, "loop.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "memdiag", *words], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*memdiag_command(), *words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "done 4\n"), done.stderr
     assert "memdiag: no training step ended in 3" in done.stderr
     ended = next(line for line in done.stderr.splitlines() if "ended the program, because it waited" in line)
@@ -144,9 +140,7 @@ def test_a_program_that_loops_is_told_the_value_it_waits_for_and_runs_with_anoth
 def test_the_message_after_a_failure_names_the_value_its_line_and_the_setting(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     words = ["record", "--phantom", "cuda:h100-80g", "-o", "run", "--", PYTHON, "program.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "memdiag", *words], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*memdiag_command(), *words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     summary = done.stderr[done.stderr.index("ValueError: not three") :]
     text = " ".join(summary.split())

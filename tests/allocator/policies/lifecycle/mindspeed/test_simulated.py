@@ -20,9 +20,9 @@ from tests.allocator.policies.lifecycle.mindspeed.plugged import (
     run_on_npu,
 )
 from tests.allocator.policies.lifecycle.mindspeed.random_programs import Program, program
-from tests.pythons import NO_NPU, npu_python
+from tests.pythons import NO_NPU, npu_command
 
-PYTHON = npu_python()
+PYTHON = npu_command()
 NUM_CALLS = 400
 
 
