@@ -20,6 +20,7 @@ WORDS = (
     "\u6bba\u6b7b",
     "vram",
     "heap limit",
+    "enoughblocks",
 )
 
 
@@ -150,4 +151,6 @@ opencl
     mem_object_allocation_failure memoryobjectallocationfailure _cl.memoryerror
 tinygrad
     bytes:nomemoryisavailable oomwhileallocatingsize cudaerror2,outofmemory
+lmdeploy
+    noenoughblocks noenoughgpumemoryforruntime
 """)
