@@ -33,8 +33,15 @@ def serve_fit(
         int, typer.Option("--max-num-seqs", metavar="N", min=1, help="Maximum number of requests in a batch.")
     ] = 256,
     max_batched_tokens: Annotated[
-        int, typer.Option("--max-num-batched-tokens", metavar="N", min=1, help="Maximum number of tokens in a batch.")
-    ] = 8192,
+        int | None,
+        typer.Option(
+            "--max-num-batched-tokens",
+            metavar="N",
+            min=1,
+            help="Maximum number of tokens in a batch. Default: 8192, and with SGLang its default for the card.",
+            show_default=False,
+        ),
+    ] = None,
     kv_dtype: Annotated[
         str,
         typer.Option(
@@ -83,7 +90,7 @@ def serve_fit(
         cast("Literal['vllm', 'sglang']", engine),
         context=context or 0,
         max_num_seqs=max_num_seqs,
-        max_batched_tokens=max_batched_tokens,
+        max_batched_tokens=max_batched_tokens or 0,
         kv_dtype=cast("Literal['auto', 'fp8']", kv_dtype),
         has_graphs=not eager,
         sizes=tuple(int(part) for part in tp.split(",")),

@@ -8,13 +8,15 @@ Estimates, with their basis (reports/serving-logs.md has the logs):
 * memory outside PyTorch: public logs have 0.1 to 0.5 GiB for one or two cards, and vllm#10511 1.8 GiB for one and 3.6
   GiB for two, so this is the least certain part;
 * graphs: public logs have 0.04 to 0.75 GiB.
+
+SGLang does not profile, so its reserve is that of its own default if it is larger (``sglang_reserve``).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +24,7 @@ from memdiag.diagnosis.memory_fraction import fraction_down
 from memdiag.errors import MemdiagError
 from memdiag.results.serve_fit import Basis, PlannedPart, ServeFitReport, ServePlan
 from memdiag.serving.cache import BLOCK
+from memdiag.serving.sglang_reserve import chunk_tokens, encoder_factor, reserve_bytes
 from memdiag.serving.shapes import Shapes
 from memdiag.text import phrase
 from memdiag.units import GIB
@@ -31,6 +34,7 @@ HIDDEN_COPIES = 3
 OUTSIDE_BYTES = GIB // 2
 OUTSIDE_BYTES_NCCL = 3 * GIB // 2
 GRAPH_BYTES = 3 * GIB // 4
+VLLM_TOKENS = 8192  # in a batch
 MARGIN = 0.02  # of the card, for the error of the estimates
 _ACTIVATION = 2  # bytes of a 16-bit number
 
@@ -46,7 +50,7 @@ class ServeRequest:
         context_bytes: Memory that the runtime takes.
         context: Tokens of a request; 0: the longest of the model.
         max_num_seqs: Requests in a batch.
-        max_batched_tokens: Tokens in a batch.
+        max_batched_tokens: Tokens in a batch; 0: 8192 with vLLM, and SGLang's default for the card.
         kv_dtype: "auto" or "fp8".
         has_graphs: Whether graphs are captured.
         sizes: Tensor-parallel sizes.
@@ -58,7 +62,7 @@ class ServeRequest:
     context_bytes: int = 0
     context: int = 0
     max_num_seqs: int = 256
-    max_batched_tokens: int = 8192
+    max_batched_tokens: int = 0
     kv_dtype: Literal["auto", "fp8"] = "auto"
     has_graphs: bool = True
     sizes: Sequence[int] = (1, 2, 4, 8)
@@ -76,6 +80,9 @@ def plan(name: str, shapes: Shapes, asked: ServeRequest, file_bytes: int | None 
     Raises:
         MemdiagError: The model supports no request of that length, or none of the tensor-parallel sizes.
     """
+    if not asked.max_batched_tokens:
+        tokens = chunk_tokens(asked.card_bytes) if asked.engine == "sglang" else VLLM_TOKENS
+        asked = replace(asked, max_batched_tokens=tokens)
     context = asked.context or shapes.longest or 4096
     if shapes.longest and context > shapes.longest:
         raise MemdiagError(
@@ -141,7 +148,7 @@ def _plan(shapes: Shapes, asked: ServeRequest, tp: int, context: int, file_bytes
     activations = activation_bytes(shapes, tp, asked.max_batched_tokens, asked.max_num_seqs)
     outside = OUTSIDE_BYTES if tp == 1 else OUTSIDE_BYTES_NCCL
     graphs = GRAPH_BYTES if asked.has_graphs else 0
-    fraction = _fraction(asked, activations, outside, graphs)
+    fraction = _fraction(shapes, asked, tp, activations + outside + graphs)
     room = _room(asked, fraction, weights, activations, outside)
     each = shapes.request_bytes(context, tp, cache_bytes, asked.max_batched_tokens, asked.engine)
     token = round(shapes.layer_token_bytes(tp, cache_bytes) * sum(mixer != "none" for mixer in shapes.cache.mixers))
@@ -161,13 +168,31 @@ def _plan(shapes: Shapes, asked: ServeRequest, tp: int, context: int, file_bytes
     return ServePlan(tp, parts, token, int(concurrency * context), longest, round(concurrency, 2), flags)
 
 
-def _fraction(asked: ServeRequest, activations: int, outside: int, graphs: int) -> str:
-    """Returns the memory fraction of the engine: what must be free outside its budget, as a share, rounded down."""
+def _fraction(shapes: Shapes, asked: ServeRequest, tp: int, estimate: int) -> str:
+    """Returns the memory fraction of the engine: what must be free outside its budget, as a share, rounded down.
+
+    Args:
+        shapes: The model.
+        asked: The card and the engine.
+        tp: Cards.
+        estimate: Bytes of activations, graphs and memory outside PyTorch.
+    """
     free = asked.card_bytes - asked.context_bytes
     margin = MARGIN * asked.card_bytes
     if asked.engine == "vllm":
+        graphs = GRAPH_BYTES if asked.has_graphs else 0
         return fraction_down((free - graphs - margin) / asked.card_bytes)
-    return fraction_down(max(free - activations - outside - graphs - margin, 0) / free)
+    reserve = reserve_bytes(
+        asked.card_bytes,
+        tp,
+        asked.max_batched_tokens,
+        asked.max_num_seqs,
+        has_graphs=asked.has_graphs,
+        is_latent=bool(shapes.attention and shapes.attention.latent),
+    )
+    factor = encoder_factor(*shapes.encoder) if shapes.encoder else 1.0
+    fraction = min(1 - reserve / asked.card_bytes, 1 - (estimate + margin) / free)  # SGLang divides by the whole card
+    return fraction_down(max(fraction, 0) * factor)
 
 
 def _room(asked: ServeRequest, fraction: str, weights: int, activations: int, outside: int) -> int:

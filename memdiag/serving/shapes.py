@@ -53,6 +53,7 @@ class Shapes:
         cache_bytes: Bytes of a cached number.
         longest: Longest request of the model in tokens; 0: unknown, or no limit.
         has_encoder: Whether it has a vision or audio encoder.
+        encoder: Layers and hidden size of the vision encoder, as SGLang reads them; None without one.
     """
 
     architecture: str
@@ -74,6 +75,7 @@ class Shapes:
     cache_bytes: float
     longest: int
     has_encoder: bool
+    encoder: tuple[int, int] | None = None
 
     @property
     def num_parameters(self) -> int:
@@ -198,12 +200,21 @@ def shapes_of(config: Mapping[str, Any]) -> Shapes:
         cache_bytes=1.0 if quantization.has_fp8_cache else PLAIN,
         longest=_longest(read),
         has_encoder=any(read.whole.get(key) for key in ("vision_config", "visual_config", "audio_config")),
+        encoder=_encoder(read.whole.get("vision_config")),
     )
 
 
 def _padded(width: int, tp: int) -> float:
     """Returns by how much padding enlarges the part of an expert on each of ``tp`` cards."""
     return -(-width // (tp * _EXPERT_MULTIPLE)) * _EXPERT_MULTIPLE * tp / width
+
+
+def _encoder(found: object) -> tuple[int, int] | None:
+    """Returns layers and hidden size of a vision encoder, with SGLang's defaults for other names of these keys."""
+    if not isinstance(found, dict) or not found:
+        return None
+    layers, hidden = found.get("num_hidden_layers"), found.get("hidden_size")
+    return (layers if isinstance(layers, int) else 24, hidden if isinstance(hidden, int) else 1024)
 
 
 def _absorbed(config: Configuration, attention: AttentionSizes | None, layers: int) -> int:

@@ -9,8 +9,9 @@ import pytest
 from memdiag.errors import MemdiagError
 from memdiag.serving.plan import ServeRequest, activation_bytes, plan, size_of_files
 from memdiag.serving.rotary import table_bytes
+from memdiag.serving.sglang_reserve import encoder_factor, reserve_bytes
 from memdiag.serving.shapes import read_shapes, shapes_of
-from memdiag.units import GIB
+from memdiag.units import GIB, MIB
 
 LLAMA_8B = {
     "architectures": ["LlamaForCausalLM"],
@@ -202,3 +203,29 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path):
 )
 def test_linear_scaling_of_rotary_embeddings_allows_longer_requests(rope, longest):
     assert shapes_of({**LLAMA_8B, "rope_scaling": rope}).longest == longest
+
+
+def test_sglang_leaves_what_its_own_default_leaves():
+    mib = 512 + 8192 * 1.5 + 128 + 256 * 2 + 58 * 8  # 58 lengths of captured prefills
+    assert reserve_bytes(80 * GIB, 1, 8192, 256) == mib * MIB
+    assert reserve_bytes(80 * GIB, 1, 8192, 64, is_latent=True) == (512 + 12288 + 128 + 64 * 2 + 1536) * MIB
+    assert reserve_bytes(24 * GIB, 8, 4096, 256, has_graphs=False) == (512 + 6144 + 1024) * MIB
+    assert reserve_bytes(80 * GIB, 1, 2048, 1) == 10 * GIB  # the least on a large card
+    (flags,) = {each.flags[1] for each in plan("toy", shapes_of(LLAMA_8B), asked(engine="sglang", sizes=(1,))).plans}
+    assert flags == "--mem-fraction-static 0.83"  # 1 - 13,904 MiB / 80 GiB
+
+
+def test_sglang_uses_its_own_chunks_for_small_cards():
+    for size, tokens in ((16, 2048), (24, 4096), (40, 4096), (80, 8192), (192, 16384)):
+        report = plan("toy", shapes_of(LLAMA_8B), asked(engine="sglang", card_bytes=size * GIB))
+        assert report.max_batched_tokens == tokens
+    assert plan("toy", shapes_of(LLAMA_8B), asked(card_bytes=24 * GIB)).max_batched_tokens == 8192
+
+
+def test_a_vision_encoder_lowers_the_fraction_of_sglang():
+    encoder = {"num_hidden_layers": 24, "hidden_size": 1024}
+    seeing = {**LLAMA_8B, "vision_config": encoder}
+    (plain,) = plan("toy", shapes_of(LLAMA_8B), asked(engine="sglang", sizes=(1,))).plans
+    (lower,) = plan("toy", shapes_of(seeing), asked(engine="sglang", sizes=(1,))).plans
+    assert (plain.flags[1], lower.flags[1]) == ("--mem-fraction-static 0.83", "--mem-fraction-static 0.78")
+    assert encoder_factor(27, 1152) == pytest.approx(0.95 * (1 - 0.1 * (27 * 1152**2 / (24 * 1024**2) - 1)))

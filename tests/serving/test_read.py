@@ -275,3 +275,13 @@ def test_engines_are_recognised_by_extracts(text, engine):
     report = read_log_text(text)
     assert report.engine == engine
     assert report.cards
+
+
+def test_an_account_of_vllm_without_the_size_of_the_card_sums_up_to_the_free_memory():
+    text = (
+        "(EngineCore pid=7) INFO [gpu_worker.py:492] Initial free memory 32.00 GiB, reserved 4.00 GiB memory for KV "
+        "Cache as specified by kv_cache_memory_bytes config"
+    )
+    (card,) = read_log_text(text).cards
+    assert (card.whole, card.total_bytes) == ("free_at_start", 32 * GIB)
+    assert parts(card) == {"kv_cache": 4.0, "unknown": 28.0}

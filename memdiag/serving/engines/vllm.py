@@ -158,6 +158,8 @@ def card(values: LogValues, server: LogValues, total: LogValue | None) -> Servin
     at_failure = get("free_at_failure")
     account.add("free", at_failure)
     if at_failure is not None or not account.has("weights", "kv_cache", ("activations", "activations_and_other")):
+        if total is None and free is not None:
+            return account.close(free, "unknown", whole="free_at_start", budget=budget)
         return account.close(total, "unknown", budget=budget)
     return account.close(total, "free" if free is not None else "free_or_outside", budget=budget)
 
