@@ -1,11 +1,14 @@
 """Starts SGLang on a simulated card without its compiled kernels, for the figures in docs/serving.md.
 
     memdiag record -q --phantom cuda:h100-80g -o sglang.pkl -- python bench/serving_sglang.py MODEL [BACKEND]
+    memdiag record -q --phantom cuda:h100-80g -- python bench/serving_sglang.py MODEL triton FRACTION TOKENS
 
 MODEL is a folder with a config.json, and BACKEND is SGLang's attention backend; default: torch_native. The compiled
 kernels of SGLang 0.5.23 (sglang-kernel) need torch 2.14, so this program puts modules without content in the place of
-three packages. SGLang then loads random weights and allocates its KV cache, which needs no kernel. A forward pass, and
-with it graph capture and requests, does need the kernels.
+three packages. SGLang then loads random weights and allocates its KV cache, which needs no kernel.
+
+With FRACTION (``mem_fraction_static``) and TOKENS, the engine also serves a request of so many tokens. Its layers then
+run as SGLang's own functions of PyTorch operators (``forward_native``), which allocate more than the compiled kernels.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ class WithoutContent(ModuleType):
         if self.__name__.startswith("cutlass") or name == "scalar_types" or name[0].isupper():
             return Placeholder()
 
-        def kernel(*_: Any, **__: Any) -> None:
+        def kernel(*_: Any, **__: Any) -> bool:
+            if name.startswith("is_"):  # a question about the card
+                return False
             raise RuntimeError(f"{self.__name__}.{name} is not installed")
 
         return kernel
@@ -67,8 +72,22 @@ class Finder(MetaPathFinder, Loader):
 sys.meta_path.insert(0, Finder())  # also in the processes that SGLang starts, which import this file
 
 
-def main(model: str, backend: str = "torch_native") -> None:
-    """Starts the engine and ends it."""
+def run_natively() -> None:
+    """Lets all layers run as PyTorch operators."""
+    from sglang.kernels import fused_op
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.forward_native(*args, **kwargs)
+
+    fused_op.BaseFusedOp.forward = forward
+
+
+if "triton" in sys.argv:
+    run_natively()  # also in the processes that SGLang starts
+
+
+def main(model: str, backend: str = "torch_native", fraction: str = "", tokens: str = "0") -> None:
+    """Starts the engine, serves a request of so many tokens, and ends it."""
     import sglang
 
     engine = sglang.Engine(
@@ -81,7 +100,12 @@ def main(model: str, backend: str = "torch_native") -> None:
         skip_server_warmup=True,
         disable_radix_cache=True,
         log_level="info",
+        mem_fraction_static=float(fraction) if fraction else None,
     )
+    if int(tokens):
+        prompt = list(range(100, 100 + int(tokens)))
+        engine.generate(input_ids=[prompt], sampling_params={"max_new_tokens": 4, "ignore_eos": True})
+        print("served")
     engine.shutdown()
 
 
