@@ -1,9 +1,13 @@
-"""Chooses the remedies with which a program fits: those that cost nothing first, and no more than needed."""
+"""Chooses the remedies with which a program fits: those that cost nothing first, and no more than needed.
+
+Remedies that cost time are chosen in several ways (see ``_Search``), and the cheapest plan is kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.by_hand import by_hand
@@ -12,6 +16,7 @@ from memdiag.fix.edit import Edit, union
 from memdiag.fix.remedies import PROGRAM_REMEDIES
 
 _WORTH = 0.002  # share of a peak that a remedy must save
+_ADJUSTABLE = {"checkpoint", "offload-saved"}  # which propose no more than other remedies leave to do
 
 
 @dataclass
@@ -36,8 +41,8 @@ class FixPlan:
 def choose(case: FixCase, *, unsafe: bool, without: Collection[str] = ()) -> FixPlan:
     """Returns the remedies for a program.
 
-    Remedies are added in the order of the registry until the program fits. Then each that is not needed is dropped, the
-    costliest first.
+    Remedies are added in the order of the registry until the program fits. Then other sets are tried, and the cheapest
+    one with which the program fits is kept.
 
     Args:
         case: The recording and the budget.
@@ -53,7 +58,7 @@ def choose(case: FixCase, *, unsafe: bool, without: Collection[str] = ()) -> Fix
         plan.refused += [each for each in found if isinstance(each, Refusal)]
         _add(case, plan, name, _proposals(found), unsafe=unsafe)
     if plan.predicted.fits:
-        _drop_unneeded(case, plan)
+        _Search(case, plan, unsafe=unsafe).improve()
     else:
         plan.refused += by_hand(case)
     return plan
@@ -124,11 +129,83 @@ def _saves(now: Peaks, before: Peaks) -> bool:
     return now.reserved < (1 - _WORTH) * before.reserved or now.allocated < (1 - _WORTH) * before.allocated
 
 
-def _drop_unneeded(case: FixCase, plan: FixPlan) -> None:
-    for each in sorted(plan.chosen, key=lambda one: (-one.moved_bytes, -one.forward_share, plan.chosen.index(one))):
-        rest = [other for other in plan.chosen if other is not each]
-        if not rest:
-            continue
-        without = _peaks(case, rest)
-        if without.fits:
-            plan.chosen, plan.predicted = rest, without
+class _Search:
+    """Tries other sets of remedies than the first one that fits.
+
+    A remedy that was added early may do more than is needed with later ones: ``checkpoint`` recomputes most of a model
+    if it is not enough alone. So the remedies that cost time are proposed again in each combination, those first whose
+    cost is fixed. Of each combination that fits, all parts are tried.
+    """
+
+    def __init__(self, case: FixCase, plan: FixPlan, *, unsafe: bool) -> None:
+        self.case, self.plan, self.order = case, plan, list(PROGRAM_REMEDIES)
+        usable = {each.name: each for each in [*(one for one, _ in plan.alone), *plan.chosen] if each.is_safe or unsafe}
+        self.free = [each for each in plan.chosen if not each.cost_us]
+        costly = [name for name, each in usable.items() if each.cost_us]
+        self.costly = sorted(costly, key=lambda name: (name in _ADJUSTABLE, self.order.index(name)))
+        first = [each for each in plan.chosen if each.cost_us]
+        self.made: dict[tuple[str, ...], Proposal | None] = {
+            tuple(one.name for one in first[: at + 1]): each for at, each in enumerate(first)
+        }
+        self.replayed: dict[frozenset[int], tuple[Peaks, Sequence[Proposal]]] = {}
+
+    def improve(self) -> None:
+        """Keeps the cheapest plan."""
+        best = self.cheapest_part(self.plan.chosen, self.plan.chosen)
+        for count in range(1, len(self.costly) + 1):
+            for names in combinations(self.costly, count):
+                found = self.proposed(names, best)
+                if found is not None:
+                    best = self.cheapest_part(found, best)
+        self.plan.chosen, self.plan.predicted = best, self.peaks(best)
+        listed = {id(each) for each, _ in self.plan.alone}
+        changed = {each.name: each for each in best if id(each) not in listed}
+        self.plan.alone = [
+            (changed[each.name], self.peaks([changed[each.name]])) if each.name in changed else (each, alone)
+            for each, alone in self.plan.alone
+        ]
+
+    def cost(self, chosen: Sequence[Proposal]) -> tuple[int, int, int, list[int]]:
+        """Returns what to compare: changed results, time, the number of remedies, and their places in the registry."""
+        places = sorted((self.order.index(each.name) for each in chosen), reverse=True)
+        return sum(not each.is_safe for each in chosen), sum(each.cost_us for each in chosen), len(chosen), places
+
+    def proposed(self, names: tuple[str, ...], best: Sequence[Proposal]) -> list[Proposal] | None:
+        """Returns the free remedies and some others, or None if they do not fit or cost more than the best ones."""
+        chosen = list(self.free)
+        for at, name in enumerate(names):
+            key = names[: at + 1]
+            if key not in self.made:
+                proposals = _proposals(PROGRAM_REMEDIES[name].propose(self.case.after(_given(chosen))))
+                self.made[key] = _least(self.case, chosen, proposals) if proposals else None
+            made = self.made[key]
+            if made is None:
+                return None
+            chosen.append(made)
+            if self.cost(chosen)[:2] > self.cost(best)[:2]:
+                return None
+        chosen.sort(key=lambda each: self.order.index(each.name))
+        return chosen if self.peaks(chosen).fits else None
+
+    def cheapest_part(self, chosen: Sequence[Proposal], best: Sequence[Proposal]) -> list[Proposal]:
+        """Returns the cheapest part of a set that fits, or the best set so far if that is cheaper.
+
+        If a program does not fit when one remedy is left out, it does not fit either when more are left out.
+        """
+        rest = {id(each): [other for other in chosen if other is not each] for each in chosen}
+        needed = [each for each in chosen if not rest[id(each)] or not self.peaks(rest[id(each)]).fits]
+        others = [each for each in chosen if each not in needed]
+        parts = [[*needed, *part] for count in range(len(others) + 1) for part in combinations(others, count)]
+        for part in sorted(parts, key=self.cost):
+            if self.cost(part) >= self.cost(best):
+                break
+            if part and self.peaks(part).fits:
+                return sorted(part, key=lambda each: self.order.index(each.name))
+        return list(best)
+
+    def peaks(self, chosen: Sequence[Proposal]) -> Peaks:
+        """Replays a set of remedies once."""
+        ids = frozenset(map(id, chosen))
+        if ids not in self.replayed:
+            self.replayed[ids] = _peaks(self.case, chosen), chosen  # as long as these live, their numbers are theirs
+        return self.replayed[ids][0]

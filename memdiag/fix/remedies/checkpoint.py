@@ -35,6 +35,7 @@ _TRIED, _LEAST_TRIED = 256, 8  # replays of sets that cost less than the first o
 _CALLS = 2_000_000  # calls of the allocator in these replays
 _WORTH = 1.1  # ratio of costs for which sets are tried if there are too many
 _LAST = 8
+_SPEED = 100_000  # bytes that forward allocates per microsecond: about those of a transformer on a card of 2022
 _MOST = 0.6  # share above which recomputing a part is recomputing the model
 
 
@@ -81,7 +82,13 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
         "checkpoint_modules",
         {"modules": paths},
         forward_share=sum(block.cost for block in chosen) / max(_forward_bytes(case), 1),
+        recompute_us=_recompute_us(case, chosen),
     )
+
+
+def _recompute_us(case: FixCase, chosen: list[Block]) -> int:
+    steps = {int(case.device.events.step[repeat.begin]) for block in chosen for repeat in block.edit.repeats}
+    return max(sum(block.cost for block in chosen) // (_SPEED * max(len(steps), 1)), 1)
 
 
 def _choose(case: FixCase, blocks: list[Block]) -> tuple[int, ...]:
