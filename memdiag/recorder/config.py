@@ -10,7 +10,7 @@ from typing import Optional
 
 VARIABLE = "MEMDIAG_RECORD"
 FIX_VARIABLE = "MEMDIAG_FIX"  # the remedies that a run applies, see fixing
-AUTOCAST_ENDED = "autocast ended"  # name of the marks at which autocast frees its copies of weights, see fixing
+AUTOCAST_ENDED = "autocast ended"  # name of the marks at which autocast frees its copies of weights, see training
 BACKENDS = ("cuda", "npu", "xpu", "mps", "accelerator", "cpu")
 
 

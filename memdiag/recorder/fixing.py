@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
-from .config import AUTOCAST_ENDED, FIX_VARIABLE
+from .config import FIX_VARIABLE
 from .guard import report
 
 _LIBRARIES = ("bitsandbytes", "mindspeed")
@@ -45,7 +45,6 @@ def imported(module: Any) -> None:
     if instructions.get("facts"):
         _note_facts(module, instructions["facts"])
         _note_inputs(module, instructions["facts"])
-        _mark_autocast(module)
 
 
 def _function(folder: str, name: str) -> Any:
@@ -187,24 +186,6 @@ def _note_inputs(torch: Any, folder: str) -> None:
             report("inputs", error)
 
     torch.nn.modules.module.register_module_forward_pre_hook(before)
-
-
-def _mark_autocast(torch: Any) -> None:
-    """Marks the moments at which autocast frees its copies of weights: the end of an outermost region."""
-    from .session import current
-
-    original = torch.clear_autocast_cache
-
-    def clear_autocast_cache() -> None:
-        original()
-        try:
-            session = current()
-            if session is not None:
-                session.mark(AUTOCAST_ENDED)
-        except Exception as error:  # noqa: BLE001 - see imported()
-            report("autocast", error)
-
-    torch.clear_autocast_cache = clear_autocast_cache
 
 
 def _trained(torch: Any, output: Any) -> Iterator[Any]:

@@ -38,6 +38,7 @@ PHASE, STEP, MARK, LOOK, OOM = range(5)  # value of a look: whose tensors are re
 Position = tuple[int, int, int]  # device, allocs, frees
 NOWHERE: Position = (-1, -1, -1)
 _MOST_MODULE_MARKS = 4_000_000  # 80 MB; the oldest half is dropped
+_MOST_NOTES = 100_000  # 6 MB
 _MOST_LINES = 64  # that call one function
 _MOST_SEEN = 400_000  # 100 MB; the oldest half of gradients and inputs is dropped
 
@@ -63,6 +64,7 @@ class Marks:
         self._marks = {name: array("q") for name in ("time_ns", "kind", "value", "device", "allocs", "frees")}
         self._before = array("q")  # for each mark, the previous one of the same kind and value
         self._latest: dict[tuple[int, ...], int] = {}
+        self._noted: dict[int, int] = {}  # by name: how many marks of the recorder itself
         self._modules = {name: array("q") for name in ("time_ns", "name", "device", "allocs", "frees")}
         self._seen = {name: array("q") for name in ("device", "addr", "category", "name", "first", "last")}
         self._rows: dict[tuple[int, int, int, int], int] = {}
@@ -85,6 +87,14 @@ class Marks:
         if self.added is not None:
             self.added(kind, position)
         return number
+
+    def note(self, text: str) -> None:
+        """Adds a mark of the recorder itself, which has a name but takes no sample; at most 100,000 of each name."""
+        value = self.name(text)
+        number = self._noted.get(value, 0)
+        if number < _MOST_NOTES:
+            self._noted[value] = number + 1
+            self._append((time.time_ns(), MARK, value, *self._position()))
 
     def look(self, of: int, mark: int) -> int:
         """Adds a mark at the time of another one, from which the tensors of a model or optimizer are seen.

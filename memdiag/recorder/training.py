@@ -16,6 +16,7 @@ from typing import Any
 
 from .call_sites import calling_line
 from .captures import Captures
+from .config import AUTOCAST_ENDED
 from .guard import report
 from .marks import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks
 from .naming import Naming
@@ -82,6 +83,8 @@ class Training:
                 self._handles.append(getattr(optimizer, register)(hook))
         self._wrap(self._torch.autograd, "backward", self._enter_backward, self._leave_backward)
         self._wrap(self._torch.autograd, "grad", self._enter_backward, self._leave_backward)
+        if hasattr(self._torch, "clear_autocast_cache"):  # called at the end of each outermost region
+            self._wrap(self._torch, "clear_autocast_cache", lambda: None, self._autocast_ended)
         self.watch_limit(self._torch.cuda)
         self._captures.install()
         self._mark_phase(INITIALISATION)
@@ -176,6 +179,13 @@ class Training:
             self._marks.called(LIMIT, calling_line(sys._getframe(2)))
         except Exception as error:  # noqa: BLE001
             report("memory limit", error)
+
+    def _autocast_ended(self) -> None:
+        """Marks the moment at which autocast frees its copies of weights."""
+        try:
+            self._marks.note(AUTOCAST_ENDED)
+        except Exception as error:  # noqa: BLE001
+            report("autocast", error)
 
     def _wrap(self, owner: Any, name: str, enter: Callable[[], None], leave: Callable[[], None]) -> None:
         original = getattr(owner, name)

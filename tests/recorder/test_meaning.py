@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from memdiag.recorder.config import AUTOCAST_ENDED
+
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_phases_and_tensors_of_a_gpt(record, compare, optimizer):
@@ -31,7 +33,9 @@ def test_phases_and_tensors_of_other_models(record, compare, model, optimizer):
 
 @pytest.mark.parametrize("way", ["--checkpoint=reentrant", "--checkpoint=plain", "--accumulate=3 --eval", "--autocast"])
 def test_phases_and_tensors_of_other_ways_to_train(record, compare, way):
-    found = compare(record.train(*way.split()))
+    run = record.train(*way.split())
+    assert (AUTOCAST_ENDED in run.trace.recorded.names) == (way == "--autocast")
+    found = compare(run)
     assert found.wrong_phases() == []
     assert (
         found.wrong_tensors(() if "checkpoint" not in way else ("parameter", "gradient", "optimizer_state", "input"))
