@@ -21,7 +21,8 @@ class Proposal:
         where: Lines of the program that it concerns.
         edit: How it changes the requests.
         by_hand: How to do it in the program's own code.
-        caveat: What it costs, or when not to use it.
+        cost: What it costs in time, in words; None: the costs below say it.
+        caveat: When not to use it, or what changes.
         inside: Name of its part that runs in the program; "": none.
         settings: Arguments of that part.
         conf: Allocator settings; "": the recorded ones stay.
@@ -40,6 +41,7 @@ class Proposal:
     edit: Edit
     by_hand: str
     caveat: Phrase
+    cost: Phrase | None = None
     inside: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     conf: str = ""

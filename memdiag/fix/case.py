@@ -132,6 +132,11 @@ class FixCase:
         """Copies of weights in 16 bits that autocast makes."""
         return Casts.of(self.trace, self.device)
 
+    def lines_calling(self, function: str) -> list[str]:
+        """Returns the program's lines that call a function, as far as they are known, as "train.py:12 main"."""
+        parts = [fact.split(" ", 2) for fact in sorted(self.facts) if fact.startswith(f"call {function} ")]
+        return [line for _, _, line in parts]
+
     @cached_property
     def inputs(self) -> dict[str, frozenset[int]]:
         """Bytes of the tensors that the program passes to modules, by path, as far as they are known."""

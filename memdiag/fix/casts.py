@@ -46,6 +46,20 @@ class Casts:
         rows: Array = self.rows[np.searchsorted(self.alloc_at, begin) : np.searchsorted(self.alloc_at, end)]
         return rows
 
+    def still_cached(self, device: DeviceTrace, rows: Array, begin: int) -> Array:
+        """Returns the copies of an earlier call of a module that autocast still has when another call begins.
+
+        Args:
+            device: The device.
+            rows: The copies that the earlier call makes.
+            begin: The beginning of the later call.
+        """
+        if not len(self.ends):
+            return rows[device.tensors.free_requested_at[rows] > begin]
+        earlier = np.searchsorted(self.ends, device.tensors.alloc_at[rows], side="right")
+        found: Array = rows[earlier == np.searchsorted(self.ends, begin, side="right")]
+        return found
+
     def freed_without_autograd(self, device: DeviceTrace, rows: Array, backward: int) -> int:
         """Returns the event at which copies are freed that autograd does not save.
 

@@ -280,6 +280,7 @@ def _step(each: Proposal, alone: Peaks, *, is_chosen: bool) -> FixStep:
         _as_result(alone),
         each.moved_bytes,
         each.copy_us,
+        each.cost,
     )
 
 

@@ -5,6 +5,7 @@ The remedies are files outside the recorder, named by an environment variable: s
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -13,12 +14,14 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
+from .call_sites import calling_line
 from .config import FIX_VARIABLE
 from .guard import report
 
 _LIBRARIES = ("bitsandbytes", "mindspeed")
 _POOLS = ("core", "memory", "memory_fragmentation")  # in MindSpeed up to core_r0.9
 _MOST_SIZES = 64  # of the inputs of one module, as with texts of different length
+_MOST_LINES = 64  # that call one function
 _SMALL = 1 / 16  # share of the largest returned tensor up to which the others do not count
 
 
@@ -45,6 +48,7 @@ def imported(module: Any) -> None:
     if instructions.get("facts"):
         _note_facts(module, instructions["facts"])
         _note_inputs(module, instructions["facts"])
+        _note_calls(module, instructions["facts"])
 
 
 def _function(folder: str, name: str) -> Any:
@@ -186,6 +190,35 @@ def _note_inputs(torch: Any, folder: str) -> None:
             report("inputs", error)
 
     torch.nn.modules.module.register_module_forward_pre_hook(before)
+
+
+def _note_calls(torch: Any, folder: str) -> None:
+    """Writes the lines of the program that free gradients or replicate a model to a file of this process."""
+    path, seen = _own_file(folder), set[str]()
+
+    def follow(owner: Any, name: str, label: str) -> None:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            try:
+                fact = f"call {label} {calling_line(sys._getframe(1))}"
+                if fact not in seen and len(seen) < _MOST_LINES:
+                    seen.add(fact)
+                    with open(path, "a", encoding="utf-8") as file:
+                        file.write(f"{fact}\n")
+            except Exception as error:  # noqa: BLE001 - see imported()
+                report("calls", error)
+            return original(*args, **kwargs)
+
+        setattr(owner, name, followed)
+
+    try:
+        follow(torch.optim.Optimizer, "zero_grad", "zero_grad")
+        follow(torch.nn.Module, "zero_grad", "zero_grad")
+        follow(torch.nn.parallel.DistributedDataParallel, "__init__", "DistributedDataParallel")
+    except Exception as error:  # noqa: BLE001 - see imported()
+        report("calls", error)
 
 
 def _trained(torch: Any, output: Any) -> Iterator[Any]:

@@ -31,7 +31,7 @@ class FixStep:
         text: The change, an imperative sentence.
         where: Lines of the program, or parts of the model, that it concerns.
         by_hand: The same change in the program's own code; "": no single line.
-        caveat: What it costs, or when not to use it.
+        caveat: When not to use it, or what changes.
         is_safe: Whether results stay the same within the rounding that the caveat states.
         is_chosen: Whether it belongs to the plan.
         is_undone: Whether it was in the plan, and was removed because the program did worse with it.
@@ -40,6 +40,7 @@ class FixStep:
         alone: Predicted peaks with this remedy only.
         moved_bytes: Bytes that each step copies to the host, and back again; 0: it copies nothing.
         copy_us: Microseconds that these copies take; estimated from the speed of PCIe 4.0 with 16 lanes.
+        cost: What the remedy costs in time, in words; null: the fields above say it.
     """
 
     name: str
@@ -54,6 +55,7 @@ class FixStep:
     alone: FixPeaks
     moved_bytes: int = 0
     copy_us: int = 0
+    cost: Phrase | None = None
 
 
 @dataclass(frozen=True)

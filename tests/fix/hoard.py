@@ -18,4 +18,4 @@ def hoard():
 def propose(case):
     tensors = case.device.tensors
     large = np.flatnonzero(tensors.requested_bytes > 1 << 20)
-    yield Proposal(NAME, "Hoard memory", (), Edit(dropped=frozenset(large.tolist())), "", "none", "hoard")
+    yield Proposal(NAME, "Hoard memory", (), Edit(dropped=frozenset(large.tolist())), "", "none", None, "hoard")

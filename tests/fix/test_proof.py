@@ -85,7 +85,9 @@ def test_a_safe_remedy_keeps_the_losses(tmp_path, name, part, settings, after, e
     if name == "no-grad":
         settings = {"calls": [[[str(script), text[: text.index("return net(torch.ones")].count("\n") + 1]]]}
     plain = outputs(script)
-    remedy = Proposal(name, phrase(f"fix.{name}", count=1, total=1, share="1"), (), Edit(), "", "", part, settings)
+    remedy = Proposal(
+        name, phrase(f"fix.{name}", count=1, total=1, share="1"), (), Edit(), "", "", None, part, settings
+    )
     write.write(Applied((remedy,), "PYTORCH_CUDA_ALLOC_CONF"), ["python", str(script)])
     fixed = outputs(script)
     assert ast.literal_eval(fixed[0]) == pytest.approx(ast.literal_eval(plain[0]), rel=1e-6)

@@ -19,6 +19,7 @@ REMEDY = Proposal(
     Edit(),
     "",
     phrase("fix.free-gradients.caveat"),
+    None,
     "free_gradients",
 )
 PLAN = Applied((REMEDY,), "PYTORCH_CUDA_ALLOC_CONF")

@@ -22,5 +22,12 @@ def propose(case: FixCase) -> Iterable[Proposal]:
     conf = ",".join(part for part in (recorded, _SETTING) if part)
     line = f"export {AllocatorSettings.of(case.trace).variable}={conf}"
     yield Proposal(
-        NAME, phrase("fix.allocator-settings"), (), Edit(), line, phrase("fix.allocator-settings.caveat"), conf=conf
+        NAME,
+        phrase("fix.allocator-settings"),
+        (),
+        Edit(),
+        line,
+        phrase("fix.allocator-settings.caveat"),
+        phrase("fix.allocator-settings.cost"),
+        conf=conf,
     )

@@ -15,7 +15,7 @@ import numpy as np
 from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import FixCase, Peaks
 from memdiag.fix.cheapest import PartSet, RecomputableParts, cheapest_sets, good_sets
-from memdiag.fix.edit import Edit, Repeat, edited, live_curve, union
+from memdiag.fix.edit import Edit, Made, Repeat, edited, live_curve, union
 from memdiag.fix.structure import barriers, few, switch_of
 from memdiag.offload.passes import BACKWARD, FORWARD
 from memdiag.text import phrase
@@ -24,7 +24,6 @@ from memdiag.trace.schema import ALLOC
 from memdiag.trace.table import Array
 
 NAME = "checkpoint"
-_SHOWN = 4
 _PARTS = "torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False)  # for the parts of the block"
 _NEAR = 8  # events
 _OUTPUT = 16  # largest ratio between a tensor that a call leaves behind and its output; statistics are smaller
@@ -75,15 +74,21 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     yield Proposal(
         NAME,
         words,
-        (*paths[:_SHOWN], *(("…",) if len(paths) > _SHOWN else ())),
+        (*few(paths), *(frame.label for frame in case.callers(_rows(chosen))[-1:])),
         union([block.edit for block in chosen]),
         switch_of(case) or "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
         phrase("fix.checkpoint.caveat"),
+        None,
         "checkpoint_modules",
         {"modules": paths},
         forward_share=sum(block.cost for block in chosen) / max(_forward_bytes(case), 1),
         recompute_us=_recompute_us(case, chosen),
     )
+
+
+def _rows(chosen: list[Block]) -> Array:
+    """Returns the tensors that blocks no longer keep, as rows in Tensors."""
+    return np.array(sorted({row for block in chosen for row in block.edit.freed}), np.int64)
 
 
 def _recompute_us(case: FixCase, chosen: list[Block]) -> int:
@@ -223,7 +228,9 @@ def _block(case: FixCase, path: str) -> Block | None:
     repeats: list[Repeat] = []
     freed: dict[int, int] = {}
     held: dict[int, int] = {}
+    made_again: list[Made] = []
     saved_bytes = cost = 0
+    latest = np.empty(0, np.int64)
     allocs = np.flatnonzero(case.device.events.action == ALLOC)
     for begin, end, backward, backward_end in _calls(case, path):
         kept = (tensors.free_requested_at >= backward) & (tensors.free_requested_at < backward_end)
@@ -240,10 +247,16 @@ def _block(case: FixCase, path: str) -> Block | None:
             continue
         again = {row: _freed_earlier(case, row) for row in inner.tolist()}
         casts = case.casts.made_in(begin, end)
+        latest = casts if len(casts) else case.casts.still_cached(case.device, latest, begin)
         cached = frozenset(casts[tensors.free_requested_at[casts] >= backward_end].tolist())
         # frees that follow belong to the operator before; the next one that allocates needs the block
         following = allocs[min(int(np.searchsorted(allocs, reached)), len(allocs) - 1)]
         repeats.append(Repeat(begin, end, int(following), again, cached))
+        if not len(casts):  # autocast still has the copies of an earlier call, but recomputing makes its own
+            until = max(again.values())
+            made_again += [
+                Made(int(following), until, int(tensors.requested_bytes[row]), row) for row in latest.tolist()
+            ]
         freed |= dict.fromkeys(inner.tolist(), end)
         released = case.casts.freed_without_autograd(case.device, casts, backward)
         freed |= dict.fromkeys(np.intersect1d(inner, casts).tolist(), released)
@@ -253,7 +266,8 @@ def _block(case: FixCase, path: str) -> Block | None:
         saved_bytes = max(saved_bytes, int(tensors.block_bytes[inner].sum()))
         made = (tensors.alloc_at >= begin) & (tensors.alloc_at < end)
         cost += int(tensors.block_bytes[made].sum())
-    return Block(path, Edit(freed=freed, repeats=tuple(repeats), held=held), saved_bytes, cost) if repeats else None
+    edit = Edit(freed=freed, repeats=tuple(repeats), held=held, made=tuple(made_again))
+    return Block(path, edit, saved_bytes, cost) if repeats else None
 
 
 def _inputs(case: FixCase, path: str, begin: int) -> Iterator[int]:

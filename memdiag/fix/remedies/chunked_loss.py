@@ -57,6 +57,7 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
         edit,
         _BY_HAND,
         phrase("fix.chunked-loss.caveat"),
+        phrase("fix.chunked-loss.cost"),
         "chunked_loss",
         {"part_bytes": _PART},
     )

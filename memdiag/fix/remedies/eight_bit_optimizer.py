@@ -63,6 +63,7 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
         Edit(frozenset(dropped), resized=resized, made=tuple(made)),
         _LINE,
         phrase("fix.eight-bit-optimizer.caveat"),
+        phrase("fix.eight-bit-optimizer.cost"),
         "eight_bit_optimizer",
         is_safe=False,
     )

@@ -9,6 +9,7 @@ import numpy as np
 from memdiag.fix.base import Proposal
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
+from memdiag.fix.structure import few
 from memdiag.offload.passes import BACKWARD, FORWARD
 from memdiag.text import phrase
 from memdiag.trace.schema import CATEGORIES
@@ -47,10 +48,11 @@ def propose(case: FixCase) -> Iterable[Proposal]:
     yield Proposal(
         NAME,
         phrase("fix.free-gradients"),
-        (),
+        few(case.lines_calling("zero_grad")),
         Edit(freed={**freed, **_new_gradients(case, old, begins.tolist())}),
         "optimizer.zero_grad(set_to_none=True)",
         phrase("fix.free-gradients.caveat"),
+        phrase("fix.free-gradients.cost"),
         "free_gradients",
     )
 

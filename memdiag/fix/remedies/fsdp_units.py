@@ -14,6 +14,7 @@ import numpy as np
 from memdiag.fix.base import Proposal
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit, Made, union
+from memdiag.fix.structure import few
 from memdiag.offload.passes import BACKWARD, FORWARD
 from memdiag.text import phrase
 from memdiag.trace.schema import CATEGORIES
@@ -24,7 +25,6 @@ NAME = "fsdp-units"
 _PARAMETER = CATEGORIES.index("parameter")
 _OUTPUTS = ("init_all_gather_outputs", "alloc_all_gather_outputs")  # of FSDPParam: the first time, and later
 _FLOOR = 64 * MIB
-_SHOWN = 4
 _SHARE = 0.5  # of the gathered bytes that belong to blocks
 _EVEN = 1.05  # largest ratio between the shares of two parameters that a shard has
 
@@ -78,10 +78,11 @@ def propose(case: FixCase) -> Iterable[Proposal]:
     yield Proposal(
         NAME,
         phrase("fix.fsdp-units", count=len(chosen)),
-        (*chosen[:_SHOWN], *(("…",) if len(chosen) > _SHOWN else ())),
+        (*few(chosen), *(frame.label for frame in case.callers(np.array([step.flat for step in steps]))[-1:])),
         union([_edit(case, step, found, paths) for step, found in zip(steps, blocks, strict=True)]),
         "for block in model.blocks: fully_shard(block)  # then fully_shard(model)",
         phrase("fix.fsdp-units.caveat"),
+        phrase("fix.fsdp-units.cost"),
         "fsdp_units",
         {"blocks": chosen},
     )

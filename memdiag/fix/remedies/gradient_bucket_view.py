@@ -9,6 +9,7 @@ import numpy as np
 from memdiag.fix.base import Proposal
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
+from memdiag.fix.structure import few
 from memdiag.offload.passes import BACKWARD
 from memdiag.text import phrase
 from memdiag.trace.schema import ALLOC, CATEGORIES
@@ -36,10 +37,11 @@ def propose(case: FixCase) -> Iterable[Proposal]:
     yield Proposal(
         NAME,
         phrase("fix.gradient-bucket-view"),
-        (),
+        few(case.lines_calling("DistributedDataParallel")),
         Edit(freed=_reduced(case, rows)),
         "DistributedDataParallel(model, gradient_as_bucket_view=True)",
         phrase("fix.gradient-bucket-view.caveat"),
+        phrase("fix.gradient-bucket-view.cost"),
         "gradient_bucket_view",
     )
 

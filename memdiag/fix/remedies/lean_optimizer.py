@@ -43,6 +43,7 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
             Edit(dropped=dropped),
             "torch.optim.AdamW(…, fused=True)",
             phrase("fix.lean-optimizer.fused.caveat"),
+            phrase("fix.lean-optimizer.fused.cost"),
             "lean_optimizer",
             {"kind": "fused"},
         )
@@ -58,6 +59,7 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
         Edit(dropped=dropped, added=added),
         "torch.optim.AdamW(…, foreach=False)",
         phrase("fix.lean-optimizer.caveat"),
+        phrase("fix.lean-optimizer.cost"),
         "lean_optimizer",
         {"kind": "one_by_one"},
     )

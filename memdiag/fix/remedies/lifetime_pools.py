@@ -57,6 +57,7 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
         Edit(),
         f"--memory-fragmentation  # and torch_npu.npu.set_per_process_memory_fraction({fraction}) for HCCL",
         phrase("fix.lifetime-pools.caveat"),
+        phrase("fix.lifetime-pools.cost"),
         "lifetime_pools",
         {"fraction": pools.fraction},
         pools=pools,

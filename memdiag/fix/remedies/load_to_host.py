@@ -31,5 +31,6 @@ def propose(case: FixCase) -> Iterable[Proposal]:
         Edit(dropped=frozenset(rows.tolist())),
         'torch.load(path, map_location="cpu")',
         phrase("fix.load-to-host.caveat"),
+        phrase("fix.load-to-host.cost"),
         "load_to_host",
     )

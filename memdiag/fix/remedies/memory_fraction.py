@@ -18,13 +18,16 @@ def propose(case: FixCase) -> Iterable[Proposal]:
     share = case.subject.limits.share
     if share is None or share >= 1 or _SETTING in (case.subject.recorded.conf or ""):
         return
+    recorded = case.trace.recorded
+    line = recorded.line_of("set_per_process_memory_fraction") if recorded is not None else ""
     yield Proposal(
         NAME,
         phrase("fix.memory-fraction", share=f"{share:g}"),
-        (),
+        (line,) if line else (),
         Edit(),
         f"torch.{case.trace.backend}.set_per_process_memory_fraction(1.0)",
         phrase("fix.memory-fraction.caveat"),
+        phrase("fix.memory-fraction.cost"),
         "memory_fraction",
         lifts_fraction=True,
     )

@@ -34,6 +34,7 @@ def propose(case: FixCase) -> Iterable[Proposal]:
         Edit(freed=_freed_at_once(case, all_such(case.view, rows))),
         "with torch.no_grad():",
         phrase("fix.no-grad.caveat"),
+        phrase("fix.no-grad.cost"),
         "no_grad_at",
         {"calls": [[[frame.filename, frame.line] for frame in lines]]},
     )

@@ -30,6 +30,10 @@ _SMALLEST = MIB
 _FLOOR = 64 * MIB
 _COPIES = 2  # temporary tensors of a step of Adam for one parameter that is not fused
 _S = 1_000_000  # microseconds
+_BY_HAND = (
+    "optimizers = [torch.optim.AdamW([parameter]) for parameter in model.parameters()]  # for each: its state to the "
+    "device, step(), and its state to the host again"
+)
 
 
 def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
@@ -52,8 +56,9 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
         phrase("fix.offload-optimizer"),
         tuple(frame.label for frame in lines[-1:]),
         edit,
-        "",
+        _BY_HAND,
         phrase("fix.offload-optimizer.caveat"),
+        None,
         "offload_optimizer",
         {"smallest_bytes": _SMALLEST},
         moved_bytes=moved,

@@ -16,7 +16,7 @@ from memdiag.fix.case import FixCase
 from memdiag.fix.cheapest import RecomputableParts, cheapest_sets, good_sets
 from memdiag.fix.edit import Edit, Made, edited, live_curve, union
 from memdiag.fix.remedies.checkpoint import find_blocks
-from memdiag.fix.structure import barriers
+from memdiag.fix.structure import barriers, few
 from memdiag.offload.settings import OffloadSettings
 from memdiag.text import phrase
 from memdiag.trace.schema import CATEGORIES
@@ -24,7 +24,6 @@ from memdiag.trace.table import Array
 from memdiag.units import MIB
 
 NAME = "offload-saved"
-_SHOWN = 4
 _SMALLEST = MIB
 _PARAMETER = CATEGORIES.index("parameter")
 _S = 1_000_000  # microseconds
@@ -55,14 +54,16 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     if not chosen:
         return
     paths = [block.path for block in chosen]
+    edit = union([block.edit for block in chosen])
     moved, link = sum(block.moved_bytes for block in chosen), OffloadSettings().link
     yield Proposal(
         NAME,
         phrase("fix.offload-saved", count=len(chosen)),
-        (*paths[:_SHOWN], *(("…",) if len(paths) > _SHOWN else ())),
-        union([block.edit for block in chosen]),
+        (*few(paths), *(frame.label for frame in case.callers(np.array(sorted(edit.freed), np.int64))[-1:])),
+        edit,
         "with torch.autograd.graph.save_on_cpu(pin_memory=True): x = block(x)",
         phrase("fix.offload-saved.caveat"),
+        None,
         "offload_saved",
         {"modules": paths, "smallest_bytes": _SMALLEST},
         moved_bytes=moved,

@@ -48,6 +48,7 @@ def propose(case: FixCase) -> Iterable[Proposal]:
             edit,
             "; ".join(part for part in (change, setting) if part),
             phrase("fix.shared-graph-pool.caveat"),
+            phrase("fix.shared-graph-pool.cost"),
             "shared_graph_pool",
             conf=conf,
             is_safe=False,

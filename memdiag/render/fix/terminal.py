@@ -60,14 +60,15 @@ def verdict(report: FixReport) -> Phrase:
 
 
 def _details(step: FixStep) -> Iterator[tuple[Cell, Cell]]:
-    if step.where:
-        yield phrase("fix.where"), ", ".join(step.where)
+    yield phrase("fix.where"), ", ".join(step.where) or phrase("fix.where.none")
     yield phrase("fix.alone"), _of(step.alone)
     if step.extra_forward:
         yield phrase("fix.cost"), phrase("fix.cost.forward", share=f"{step.extra_forward:.0%}")
     if step.moved_bytes:
         size = format_bytes(step.moved_bytes)
         yield phrase("fix.cost"), phrase("fix.cost.copies", bytes=size, time=format_us(step.copy_us))
+    if step.cost is not None:
+        yield phrase("fix.cost"), step.cost
     if step.by_hand:
         yield phrase("fix.by-hand"), step.by_hand
     yield phrase("fix.caveat"), step.caveat
