@@ -20,6 +20,7 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 
+_NOTICEABLE = 0.005  # share of a peak
 _PREPARED = ("view", "passes", "modules", "casts", "scratch")
 
 
@@ -226,6 +227,23 @@ class FixCase:
 
     def _replay(self, workload: Workload, scenario: Scenario) -> Replay:
         return replace(self.subject, workload=workload).replay(scenario, log=False)
+
+    def least_allocated(self, given: Given, peaks: Peaks) -> int | None:
+        """Returns the allocated peak if workspaces of convolutions fail, or None if that makes no difference.
+
+        PyTorch tries the next algorithm then, whose workspace is smaller, so the peak is between both.
+
+        Args:
+            given: Changes by remedies.
+            peaks: The peaks with them.
+        """
+        if not self.scratch or not peaks.fits or given.pools is not None:
+            return None
+        sizes = self.device.tensors.block_bytes[np.fromiter(self.scratch, np.int64, len(self.scratch))]
+        if peaks.reserved + int(sizes.max(initial=0)) <= self.room_bytes:
+            return None
+        least = self.peaks_given(replace(given, edit=given.edit | Edit(dropped=self.scratch))).allocated
+        return least if least < (1 - _NOTICEABLE) * peaks.allocated else None
 
     def callers(self, rows: Array) -> tuple[Frame, ...]:
         """Returns the program's own lines under which all given tensors were allocated, outermost first."""

@@ -74,6 +74,16 @@ def _measure(measure):
         if time.monotonic() - last >= _PAUSE:
             look()
 
+    backward = torch.autograd.backward
+
+    @functools.wraps(backward)
+    def watched(tensors, *args, **kwargs):
+        roots = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        for node in _nodes([root.grad_fn for root in roots if root.grad_fn is not None]):
+            node.register_hook(lambda *_: look())  # what an operator reserves may be released a few operators later
+        return backward(tensors, *args, **kwargs)
+
+    torch.autograd.backward = watched
     empty_cache = torch.npu.empty_cache
 
     @functools.wraps(empty_cache)
@@ -85,3 +95,14 @@ def _measure(measure):
     torch.nn.modules.module.register_module_forward_hook(after)
     register_optimizer_step_pre_hook(lambda *_: look())
     register_optimizer_step_post_hook(lambda *_: look())
+
+
+def _nodes(waiting):
+    """Yields the nodes of a graph of autograd, each once."""
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            waiting.extend(following for following, _ in node.next_functions if following is not None)
