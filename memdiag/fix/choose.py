@@ -1,6 +1,6 @@
 """Chooses the remedies with which a program fits: those that cost nothing first, and no more than needed.
 
-Remedies that cost time are chosen in several ways (see ``_Search``), and the cheapest plan is kept.
+Remedies that cost time are chosen in several ways (see ``_PlanSearch``), and the cheapest plan is kept.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def choose(case: FixCase, *, unsafe: bool, without: Collection[str] = ()) -> Fix
         plan.refused += [each for each in found if isinstance(each, Refusal)]
         _add(case, plan, name, _proposals(found), unsafe=unsafe)
     if plan.predicted.fits:
-        _Search(case, plan, unsafe=unsafe).improve()
+        _PlanSearch(case, plan, unsafe=unsafe).improve()
     else:
         plan.refused += by_hand(case)
     return plan
@@ -130,7 +130,7 @@ def _saves(now: Peaks, before: Peaks) -> bool:
     return now.reserved < (1 - _WORTH) * before.reserved or now.allocated < (1 - _WORTH) * before.allocated
 
 
-class _Search:
+class _PlanSearch:
     """Tries other sets of remedies than the first one that fits.
 
     A remedy that was added early may do more than is needed with later ones: ``checkpoint`` recomputes most of a model
