@@ -135,7 +135,7 @@ class _PlanSearch:
 
     A remedy that was added early may do more than is needed with later ones: ``checkpoint`` recomputes most of a model
     if it is not enough alone. So the remedies that cost time are proposed again in each combination, those first whose
-    cost is fixed. Of each combination that fits, all parts are tried.
+    cost is fixed. The search tries all parts of each combination that fits.
     """
 
     def __init__(self, case: FixCase, plan: FixPlan, *, unsafe: bool) -> None:
@@ -191,7 +191,7 @@ class _PlanSearch:
     def cheapest_part(self, chosen: Sequence[Proposal], best: Sequence[Proposal]) -> list[Proposal]:
         """Returns the cheapest part of a set that fits, or the best set so far if that is cheaper.
 
-        If a program does not fit when one remedy is left out, it does not fit either when more are left out.
+        A remedy without which the program does not fit is in all parts that fit.
         """
         rest = {id(each): [other for other in chosen if other is not each] for each in chosen}
         needed = [each for each in chosen if not rest[id(each)] or not self.peaks(rest[id(each)]).fits]

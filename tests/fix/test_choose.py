@@ -17,7 +17,7 @@ FIRST_BLOCK = 10
 
 
 class Case:
-    """A program in which a remedy drops tensors: a list of what each dropped one saves."""
+    """A program in which remedies drop tensors of known sizes."""
 
     def __init__(self, needed, budget, saves, given=None):
         self.needed, self.budget, self.saves, self.given = needed, budget, saves, given or Given()
