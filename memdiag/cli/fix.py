@@ -97,7 +97,10 @@ def fix(
         order, recorded = _order(words, phantom, output)
         if as_rank is not None or world is not None:
             order = replace(order, as_rank=as_rank, world=world)
-    wanted = FixOrder(order, None if budget is None else parse_bytes(budget), unsafe, dry_run, known(without or ()))
+    budget_bytes = None if budget is None else parse_bytes(budget)
+    if budget_bytes == 0:
+        raise MemdiagError(phrase("errors.not-size", text=f"{budget!r}"), phrase("errors.not-size.hint"))
+    wanted = FixOrder(order, budget_bytes, unsafe, dry_run, known(without or ()))
     with stdout_to_stderr() if as_json else nullcontext():
         report, plan = find(wanted, recorded, OnTerminal())
     end = report.predicted if report.actual is None else report.actual

@@ -194,6 +194,8 @@ def heaviest(done: Done, listener: Listener) -> Path:
         MemdiagError: The run left no trace, or failed for another reason than memory.
     """
     files = [] if done.run is None else [Path(status["trace"]) for status in done.run.recorded]
+    if not files and done.ended.status:
+        raise MemdiagError(phrase("fix.error.ended", status=str(done.ended.exit_code)), phrase("fix.error.ended.hint"))
     if not files:
         raise MemdiagError(phrase("fix.error.nothing"), phrase("fix.error.nothing.hint", folder=done.folder.shown))
     peaks = {file: _peak(listener.read_trace(file)) for file in files}
