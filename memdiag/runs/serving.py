@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _HEAD = 4 << 20  # bytes; servers start at the beginning of their log
 _MOST_LOGS = 8  # whose account is read
+_MOST_BYTES = 32 << 20  # of such a log, since it is read a second time
 _FLAGS = ("--gpu-memory-utilization ", "--mem-fraction-static ")  # that memdiag.serving computes
 _FEWEST_LINES = 2  # of an account; one pasted message needs no engine to be imported
 
@@ -66,7 +67,8 @@ def with_computed_flags(report: OomReport) -> OomReport:
         index for index, message in enumerate(messages) if any(_has_flag(finding) for finding in message.findings)
     ]
     for source in list(dict.fromkeys(messages[index].source for index in needed))[:_MOST_LOGS]:
-        failure = read_server_log(source).failure if has_account(source) else None
+        is_read = has_account(source) and Path(source).stat().st_size <= _MOST_BYTES
+        failure = read_server_log(source).failure if is_read else None
         if failure is None:
             continue
         changes = {fix.change.split()[0]: fix.change for fix in failure.fixes if fix.change.startswith(_FLAGS)}
