@@ -48,15 +48,15 @@ class CpuHistory:
         todo: list[tuple[Any, Any]] = [(event, None) for event in reversed(list(tree))]
         while todo:
             event, outer = todo.pop()
-            kind = event.tag.name
-            if kind == "Allocation":
+            children = event.children
+            if children:
+                outer = (event, outer)  # most calls allocate nothing: their frames are never requested
+                todo += [(child, outer) for child in reversed(children)]
+            # An allocation takes no time, and reading this is 20 times faster than reading the kind of the event.
+            elif not event.duration_time_ns and event.tag.name == "Allocation":
                 fields = event.extra_fields
                 if str(fields.device.type if hasattr(fields.device, "type") else fields.device) == "cpu" and fields.ptr:
                     found.append((event.start_time_ns, len(found), int(fields.ptr), int(fields.alloc_size), outer))
-                continue
-            if kind in {"PyCall", "PyCCall"}:
-                outer = (event, outer)  # most calls allocate nothing: their frames are never requested
-            todo.extend((child, outer) for child in reversed(event.children))
         found.sort()  # events of several threads by time, events of the same time in recorded order
         lists: dict[int, _Frames] = {}
         for time_ns, _, addr, size, link in found:
@@ -148,10 +148,11 @@ def _absolute(filename: str) -> str:
 
 
 def _unfold(link: Any) -> list[Any]:
-    """Returns the calls of a chain, innermost first."""
+    """Returns the calls of Python of a chain of events, innermost first."""
     calls = []
     while link is not None:
-        calls.append(link[0])
+        if link[0].tag.name in {"PyCall", "PyCCall"}:
+            calls.append(link[0])
         link = link[1]
     return calls
 

@@ -15,5 +15,9 @@ def allocate(num_bytes):
     if enabled[0]:
         fields = SimpleNamespace(device="cpu", ptr=_next[0], alloc_size=num_bytes)
         kind = SimpleNamespace(name="Allocation")
-        events.append(SimpleNamespace(tag=kind, extra_fields=fields, start_time_ns=time.time_ns(), children=[]))
+        events.append(
+            SimpleNamespace(
+                tag=kind, extra_fields=fields, start_time_ns=time.time_ns(), duration_time_ns=0, children=[]
+            )
+        )
     return _next[0]
