@@ -2,10 +2,12 @@
 
     python bench/phantom_versions.py PYTHON…      # each of an environment with a CUDA build of torch; rows of others
     stay
+    python bench/phantom_versions.py --profiles PYTHON…      # only the operators on every profile
 
 For each: the recorded rows of the allocator (tests/phantom/cuda_rows.py), programs of many kinds, what must be read
 back, what must be refused by name, a GPT recorded twice and once with expandable segments, and what its own
-out-of-memory error says. The wheels of the toolkit need not be there. The section NPU is that of
+out-of-memory error says. With ``--profiles``: the operators of tests/phantom/programs/operators_cuda.py on every
+profile of a CUDA device. The wheels of the toolkit need not be there. The section NPU is that of
 bench/phantom_npu_versions.py.
 """
 
@@ -28,12 +30,15 @@ from measuring import markdown_table
 from memdiag.phantom import launch
 from memdiag.phantom.cuda.standin import Torch
 from memdiag.phantom.installed import installed_for
-from memdiag.phantom.profiles import choose
+from memdiag.phantom.profiles import choose, profiles
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "phantom"
 REPORT = ROOT / "reports" / "phantom-versions.md"
 BEGIN, END = "<!-- cuda -->", "<!-- cuda ends -->"
+PROFILES = [profile.full_name for profile in profiles() if profile.backend == "cuda"]
+PROFILES_BEGIN, PROFILES_END = "<!-- profiles -->", "<!-- profiles end -->"
+PROFILES_HEAD = ("torch", *(name.removeprefix("cuda:") for name in PROFILES))
 HEAD = (
     "torch",
     "CUDA",
@@ -137,16 +142,31 @@ def measure(python: str, settings: int) -> list[str]:
     return [text.replace("|", "/") for text in (*texts, error[0] if error else "no error came")]
 
 
-def write(row: Sequence[str]) -> None:
-    """Adds a row to the report, or replaces the one of the same version."""
-    before, _, rest = REPORT.read_text(encoding="utf-8").partition(BEGIN)
-    kept, _, after = rest.partition(END)
+def operators_on_profiles(python: str) -> list[str]:
+    """One row of the table of profiles: what the program of operators printed on each, or its error."""
+    version = installed_for([python], os.environ).version_of("torch")
+    found = [version]
+    for device in PROFILES:
+        environment = launch.environment_for(choose(device), [python])
+        command = [python, str(TESTS / "programs" / "operators_cuda.py")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        said = done.stderr.strip().splitlines()
+        is_named = any("a library of this program has no kernels for" in line for line in said)
+        printed = done.stdout.strip() + (", as memdiag says" if is_named else "")
+        found.append(printed if not done.returncode else why(said).replace("|", "/"))
+    return found
+
+
+def write(row: Sequence[str], head: Sequence[str] = HEAD, begin: str = BEGIN, end: str = END) -> None:
+    """Adds a row to a table of the report, or replaces the one of the same version."""
+    before, _, rest = REPORT.read_text(encoding="utf-8").partition(begin)
+    kept, _, after = rest.partition(end)
     lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in kept.strip().splitlines()[2:]]
     rows = sorted(
         [line for line in lines if line[0] != row[0]] + [list(row)],
         key=lambda line: [int(part) for part in re.findall(r"\d+", line[0])],
     )
-    REPORT.write_text(f"{before}{BEGIN}\n\n{markdown_table(HEAD, rows)}\n{END}{after}", encoding="utf-8")
+    REPORT.write_text(f"{before}{begin}\n\n{markdown_table(head, rows)}\n{end}{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -154,11 +174,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("python", nargs="+")
     parser.add_argument("--settings", type=int, default=1, help="so many of the ten settings of each recorded program")
+    parser.add_argument("--profiles", action="store_true", help="only the operators on every profile")
     given = parser.parse_args()
     for python in given.python:
-        row = measure(python, given.settings)
+        row = operators_on_profiles(python) if given.profiles else measure(python, given.settings)
         print(" | ".join(row), flush=True)
-        write(row)
+        write(row, *((PROFILES_HEAD, PROFILES_BEGIN, PROFILES_END) if given.profiles else ()))
 
 
 if __name__ == "__main__":
