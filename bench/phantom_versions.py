@@ -152,7 +152,9 @@ def operators_on_profiles(python: str) -> list[str]:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         said = done.stderr.strip().splitlines()
         is_named = any("a library of this program has no kernels for" in line for line in said)
-        printed = done.stdout.strip() + (", as memdiag says" if is_named else "")
+        printed = done.stdout.strip() + (
+            "" if is_named == (done.stdout.strip() == "no kernels") else ", not as memdiag says"
+        )
         found.append(printed if not done.returncode else why(said).replace("|", "/"))
     return found
 
