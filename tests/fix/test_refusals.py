@@ -65,7 +65,11 @@ def test_blocks_with_a_custom_autograd_function_are_left_alone_and_others_are_no
     (refusal,) = refusals(report)
     assert refusal["where"] == ["train.py:9 forward"]
     (step,) = (step for step in report["steps"] if step["name"] == "checkpoint")
-    assert {path.partition(".")[0] for path in step["where"] if path != "…"} <= {"3", "4", "5"}
+    assert {path.partition(".")[0] for path in step["where"] if path != "…" and not path.startswith("train.py:")} <= {
+        "3",
+        "4",
+        "5",
+    }
 
 
 @pytest.mark.parametrize(
