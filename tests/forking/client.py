@@ -114,7 +114,10 @@ def main(folder: str) -> None:
     if not path:
         os.execv(server[0], [server[0], *words])  # noqa: S606
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(path)
+    try:
+        connection.connect(path)
+    except OSError:  # the server has just ended
+        os.execv(server[0], [server[0], *words])  # noqa: S606
     text = json.dumps([words, os.getcwd(), environment]).encode()
     socket.send_fds(connection, [len(text).to_bytes(8, "little")], [0, 1, 2])
     connection.sendall(text)

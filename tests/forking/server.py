@@ -2,7 +2,7 @@
 
     python server.py SOCKET torch torch._dynamo    # SOCKET is the path of the socket that it makes
 
-It ends when its stdin ends.
+It ends when its stdin ends, or if no program has come for a minute.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 import client
 
 _HIDDEN = ("torch", "torch_npu")
+_IDLE_SECONDS = 60  # without a program, after which a server ends
 
 
 class _Hidden:
@@ -79,9 +80,9 @@ def _next_program(listening: socket.socket) -> tuple[list[str], str, dict[str, s
     signal.set_wakeup_fd(wakeup)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        ready = select.select([sys.stdin, listening, ended, *running], [], [])[0]
-        if sys.stdin in ready:
-            sys.exit()
+        ready = select.select([sys.stdin, listening, ended, *running], [], [], _IDLE_SECONDS)[0]
+        if sys.stdin in ready or not (ready or running):
+            _leave(listening.getsockname())
         if ended in ready:
             os.read(ended, 1 << 10)
             _send_ends(running)
@@ -100,6 +101,14 @@ def _next_program(listening: socket.socket) -> tuple[list[str], str, dict[str, s
                 os.close(file)
             client.send_number(connection, child)
             running[connection] = child
+
+
+def _leave(path: str) -> None:
+    """Ends this server, so that another one may start in its place."""
+    os.unlink(path)
+    for name in (".started", ".starting"):
+        Path(path).with_suffix(name).unlink(missing_ok=True)
+    sys.exit()
 
 
 def _send_ends(running: dict[socket.socket, int]) -> None:

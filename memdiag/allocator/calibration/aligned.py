@@ -8,6 +8,7 @@ from memdiag.allocator.workload import Workload
 from memdiag.trace.table import Array
 
 _MOST_SKIPPED = 256  # most consecutive requests that only one of two steps has
+_FEW_SKIPPED = 16  # which are looked for first, since it takes less time
 _MATCH = 8  # consecutive equal requests that end such a gap
 
 
@@ -42,10 +43,24 @@ def aligned(workload: Workload, sizes: Array, one: Array, other: Array) -> tuple
 
 def _next_match(first: Array, second: Array) -> tuple[int, int] | None:
     """Returns the fewest requests to skip in each step so that both continue equally; None if there is no match."""
-    for total in range(1, 2 * _MOST_SKIPPED):
-        for a in range(max(0, total - _MOST_SKIPPED), min(total, _MOST_SKIPPED) + 1):
-            b = total - a
-            length = min(_MATCH, len(first) - a, len(second) - b)
-            if length > 0 and first[a] == second[b] and (first[a : a + length] == second[b : b + length]).all():
-                return a, b
+    for most in (_FEW_SKIPPED, _MOST_SKIPPED):
+        a, b = np.nonzero(_continue_equally(first, second, most))
+        totals = np.where(a + b < 2 * _MOST_SKIPPED, a + b, 2 * _MOST_SKIPPED)
+        fewest = int(totals.min(initial=2 * _MOST_SKIPPED))
+        if fewest <= most or (most == _MOST_SKIPPED and fewest < 2 * _MOST_SKIPPED):
+            at = int(np.argmax(totals == fewest))  # of several, the one with the fewest in the first step
+            return int(a[at]), int(b[at])
     return None
+
+
+def _continue_equally(first: Array, second: Array, most: int) -> Array:
+    """Returns whether the next requests are equal for 0 to ``most`` skipped ones of each step, or a step is over."""
+    one, other = (np.full(most + _MATCH, -1, np.int64) for _ in range(2))
+    one[: len(first)], other[: len(second)] = first[: len(one)], second[: len(other)]
+    is_over = (one < 0)[:, None] | (other < 0)[None, :]
+    is_equal = (one[:, None] == other[None, :]) | is_over
+    count = most + 1
+    result: Array = ~is_over[:count, :count]
+    for k in range(_MATCH):
+        result &= is_equal[k : k + count, k : k + count]
+    return result
