@@ -75,14 +75,19 @@ class _Loader:
 def _next_program(listening: socket.socket) -> tuple[list[str], str, dict[str, str]]:
     """Serves commands until stdin ends; returns the words, folder and environment in each copy of this process."""
     running: dict[socket.socket, int] = {}
+    is_replaced = False  # whether another server may start in its place
     ended, wakeup = os.pipe()
     os.set_blocking(wakeup, False)
     signal.set_wakeup_fd(wakeup)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
         ready = select.select([sys.stdin, listening, ended, *running], [], [], _IDLE_SECONDS)[0]
-        if sys.stdin in ready or not (ready or running):
-            _leave(listening.getsockname())
+        if sys.stdin in ready or (is_replaced and not (ready or running)):
+            sys.exit()
+        if not (ready or running):  # a command may have connected meanwhile: one more round
+            is_replaced = True
+            for name in (".socket", ".started", ".starting"):
+                Path(listening.getsockname()).with_suffix(name).unlink(missing_ok=True)
         if ended in ready:
             os.read(ended, 1 << 10)
             _send_ends(running)
@@ -101,14 +106,6 @@ def _next_program(listening: socket.socket) -> tuple[list[str], str, dict[str, s
                 os.close(file)
             client.send_number(connection, child)
             running[connection] = child
-
-
-def _leave(path: str) -> None:
-    """Ends this server, so that another one may start in its place."""
-    os.unlink(path)
-    for name in (".started", ".starting"):
-        Path(path).with_suffix(name).unlink(missing_ok=True)
-    sys.exit()
 
 
 def _send_ends(running: dict[socket.socket, int]) -> None:
