@@ -20,7 +20,6 @@ from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 
-_NOTICEABLE = 0.005  # share of a peak
 _PREPARED = ("view", "passes", "modules", "casts", "scratch")
 
 
@@ -134,9 +133,9 @@ class FixCase:
         return Casts.of(self.trace, self.device)
 
     def lines_calling(self, function: str) -> list[str]:
-        """Returns the program's lines that call a function, as far as they are known, as "train.py:12 main"."""
-        parts = [fact.split(" ", 2) for fact in sorted(self.facts) if fact.startswith(f"call {function} ")]
-        return [line for _, _, line in parts]
+        """Returns the program's lines that call a function, as "train.py:12 main", the most frequent callers first."""
+        lines = {} if self.trace.recorded is None else self.trace.recorded.calls.get(function, {})
+        return sorted(lines, key=lambda line: -lines[line])
 
     @cached_property
     def inputs(self) -> dict[str, frozenset[int]]:
@@ -227,23 +226,6 @@ class FixCase:
 
     def _replay(self, workload: Workload, scenario: Scenario) -> Replay:
         return replace(self.subject, workload=workload).replay(scenario, log=False)
-
-    def least_allocated(self, given: Given, peaks: Peaks) -> int | None:
-        """Returns the allocated peak if workspaces of convolutions fail, or None if that makes no difference.
-
-        PyTorch tries the next algorithm then, whose workspace is smaller, so the peak is between both.
-
-        Args:
-            given: Changes by remedies.
-            peaks: The peaks with them.
-        """
-        if not self.scratch or not peaks.fits or given.pools is not None:
-            return None
-        sizes = self.device.tensors.block_bytes[np.fromiter(self.scratch, np.int64, len(self.scratch))]
-        if peaks.reserved + int(sizes.max(initial=0)) <= self.room_bytes:
-            return None
-        least = self.peaks_given(replace(given, edit=given.edit | Edit(dropped=self.scratch))).allocated
-        return least if least < (1 - _NOTICEABLE) * peaks.allocated else None
 
     def callers(self, rows: Array) -> tuple[Frame, ...]:
         """Returns the program's own lines under which all given tensors were allocated, outermost first."""

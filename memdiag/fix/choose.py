@@ -76,7 +76,7 @@ def _add(case: FixCase, plan: FixPlan, name: str, proposals: list[Proposal], *, 
     best = first
     if not plan.predicted.fits:
         if plan.chosen:
-            proposals = _proposals(PROGRAM_REMEDIES[name].propose(case.after(given_by(plan.chosen))))
+            proposals = _proposals(PROGRAM_REMEDIES[name].propose(case.after(_given(plan.chosen))))
             best = _least(case, plan.chosen, proposals) if proposals else None
         if best is not None and (best.is_safe or unsafe):
             together = _peaks(case, [*plan.chosen, best])
@@ -111,11 +111,10 @@ def _least(case: FixCase, given: Sequence[Proposal], proposals: Sequence[Proposa
 
 
 def _peaks(case: FixCase, chosen: Sequence[Proposal]) -> Peaks:
-    return case.peaks_given(given_by(chosen))
+    return case.peaks_given(_given(chosen))
 
 
-def given_by(chosen: Sequence[Proposal]) -> Given:
-    """Returns the changes of some remedies together."""
+def _given(chosen: Sequence[Proposal]) -> Given:
     return Given(
         union([each.edit for each in chosen]),
         next((each.conf for each in chosen if each.conf), None),
@@ -177,7 +176,7 @@ class _PlanSearch:
         for at, name in enumerate(names):
             key = names[: at + 1]
             if key not in self.made:
-                proposals = _proposals(PROGRAM_REMEDIES[name].propose(self.case.after(given_by(chosen))))
+                proposals = _proposals(PROGRAM_REMEDIES[name].propose(self.case.after(_given(chosen))))
                 self.made[key] = _least(self.case, chosen, proposals) if proposals else None
             made = self.made[key]
             if made is None:

@@ -16,7 +16,7 @@ from memdiag.errors import MemdiagError
 from memdiag.fix.advice import advise
 from memdiag.fix.base import Proposal
 from memdiag.fix.case import FixCase, Peaks
-from memdiag.fix.choose import FixPlan, choose, given_by
+from memdiag.fix.choose import FixPlan, choose
 from memdiag.fix.losses import compare_losses, compare_times
 from memdiag.fix.structure import lines_in
 from memdiag.fix.trial import ProgramTrial, as_result, resized, run
@@ -261,7 +261,6 @@ def _report(wanted: FixOrder, case: FixCase, plan: FixPlan, file: Path, undone: 
         folder=None,
         written=(),
         refused=tuple(as_result(each) for each in plan.refused),
-        least_bytes=case.least_allocated(given_by(plan.chosen), plan.predicted) if plan.chosen else None,
     )
 
 

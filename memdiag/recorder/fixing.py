@@ -21,7 +21,6 @@ from .guard import report
 _LIBRARIES = ("bitsandbytes", "mindspeed")
 _POOLS = ("core", "memory", "memory_fragmentation")  # in MindSpeed up to core_r0.9
 _MOST_SIZES = 64  # of the inputs of one module, as with texts of different length
-_MOST_LINES = 64  # that call one function
 _SMALL = 1 / 16  # share of the largest returned tensor up to which the others do not count
 
 
@@ -48,7 +47,7 @@ def imported(module: Any) -> None:
     if instructions.get("facts"):
         _note_facts(module, instructions["facts"])
         _note_inputs(module, instructions["facts"])
-        _note_calls(module, instructions["facts"])
+        _note_calls(module)
 
 
 def _function(folder: str, name: str) -> Any:
@@ -192,9 +191,9 @@ def _note_inputs(torch: Any, folder: str) -> None:
     torch.nn.modules.module.register_module_forward_pre_hook(before)
 
 
-def _note_calls(torch: Any, folder: str) -> None:
-    """Writes the lines of the program that free gradients or replicate a model to a file of this process."""
-    path, seen = _own_file(folder), set[str]()
+def _note_calls(torch: Any) -> None:
+    """Notes the lines of the program that free gradients or replicate a model in the recording."""
+    from .session import current
 
     def follow(owner: Any, name: str, label: str) -> None:
         original = getattr(owner, name)
@@ -202,11 +201,9 @@ def _note_calls(torch: Any, folder: str) -> None:
         @functools.wraps(original)
         def followed(*args: Any, **kwargs: Any) -> Any:
             try:
-                fact = f"call {label} {calling_line(sys._getframe(1))}"
-                if fact not in seen and len(seen) < _MOST_LINES:
-                    seen.add(fact)
-                    with open(path, "a", encoding="utf-8") as file:
-                        file.write(f"{fact}\n")
+                session = current()
+                if session is not None:
+                    session.marks.called(label, calling_line(sys._getframe(1)))
             except Exception as error:  # noqa: BLE001 - see imported()
                 report("calls", error)
             return original(*args, **kwargs)

@@ -135,8 +135,6 @@ class FixReport:
         calibration_error_bytes: Error of the replay of the recorded settings; null: unknown. Predictions carry the same
             error.
         losses: Losses of both runs; null: a simulated device computes none, or the fixed program was not run.
-        least_bytes: Allocated peak predicted without the workspaces of convolutions; null: memory is not so short that
-            PyTorch might do with smaller workspaces.
         times: Time per backward in both runs; null: there is none to compare, or the device is simulated.
         folder: Folder of the fixed run; null: it was not run.
         written: Files that were written or changed.
@@ -160,7 +158,6 @@ class FixReport:
     advice: tuple[FixAdvice, ...] = ()
     refused: tuple[FixRefusal, ...] = ()
     times: StepTimes | None = None
-    least_bytes: int | None = None
 
     @property
     def chosen(self) -> tuple[FixStep, ...]:

@@ -100,7 +100,7 @@ class ProcessMarks:
         ended: When and why the file was written.
         process: The process that was recorded.
         holders: Tensors whose holders were searched; empty without ``memdiag record --holders``.
-        calls: By function of PyTorch ("backward", "set_per_process_memory_fraction"): lines that called it, and how
+        calls: By function of PyTorch ("backward"; with memdiag fix also "zero_grad"): lines that called it, and how
             often.
     """
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.fix.test_inside import losses
+from memdiag.sources import load
 from tests.forking import memdiag_command, python_with_torch
 
 ADVERSARIAL = """
@@ -85,68 +85,29 @@ def test_blocks_of_two_models_are_recomputed_as_predicted(tmp_path, judge):
     assert report["times"]["after_us"] > 0
 
 
-def test_gradients_that_the_other_step_frees_are_not_set_to_zero(tmp_path):
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Returns the report about two optimizers whose gradients live until the next step, and the folder of the run."""
+    folder = tmp_path_factory.mktemp("kept")
+    return fix(KEPT, "150MiB", folder, "--dry-run"), folder
+
+
+def test_gradients_that_the_other_step_frees_are_not_set_to_zero(kept):
     """The gradients of one optimizer are still live in the forward and backward of the other one."""
-    report = fix(KEPT, "150MiB", tmp_path, "--dry-run")
+    report, _ = kept
     assert not report["recorded"]["fits"]
     assert "free-gradients" not in {step["name"] for step in report["steps"]}
 
 
-def test_on_the_cpu_the_reserved_peak_is_the_allocated_one(tmp_path):
-    report = fix(KEPT, "150MiB", tmp_path, "--dry-run")
+def test_on_the_cpu_the_reserved_peak_is_the_allocated_one(kept):
+    report, _ = kept
     for step in report["steps"]:
         assert (
             step["alone"]["reserved_bytes"] == step["alone"]["allocated_bytes"] <= report["recorded"]["reserved_bytes"]
         )
 
 
-@pytest.mark.parametrize("kind", ["AdamW", "NAdam", "RMSprop"])
-@pytest.mark.parametrize("flags", ["foreach=False", "foreach=True"])
-def test_states_on_the_host_give_the_same_losses(kind, flags):
-    setup = f"print([step() for _ in range(5)])\noptimizer = torch.optim.{kind}(net.parameters(), {flags})\n"
-    schedule = "torch.optim.lr_scheduler.StepLR(optimizer, 1)\nprint([step() for _ in range(5)])\n"
-    _, plain = losses("", setup + schedule)
-    call = "from offload_optimizer import offload_optimizer\noffload_optimizer(1)\n"
-    states = "print(len(optimizer.state), len(optimizer.param_groups[0]['params']))\n"
-    _, moved = losses(call, setup + schedule + states)
-    assert moved[:2] == plain[:2]
-    assert moved[2] == "14 14"
-
-
-def test_adam_of_bitsandbytes_is_made_in_place_of_that_of_torch(tmp_path):
-    (tmp_path / "bitsandbytes").mkdir()
-    (tmp_path / "bitsandbytes" / "__init__.py").write_text(
-        "import torch\n"
-        "class AdamW8bit(torch.optim.SGD):\n"
-        "    def __init__(self, params, lr=1e-3, weight_decay=0.01):\n"
-        "        super().__init__(params, lr, weight_decay=weight_decay)\n"
-        "class optim:\n"
-        "    AdamW8bit = AdamW8bit\n"
-    )
-    before = (
-        f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from eight_bit_optimizer import eight_bit_optimizer\neight_bit_optimizer()\n"
-    )
-    after = (
-        "class Own(torch.optim.AdamW):\n    pass\n"
-        "print(type(optimizer).__name__)\n"
-        "print(type(Own(net.parameters())).__name__)\n"
-        "print(type(torch.optim.AdamW(net.parameters(), amsgrad=True)).__name__)\n"
-        "print(torch.optim.AdamW(net.parameters(), 0.5, fused=False).param_groups[0]['lr'])\n"
-    )
-    assert losses(before, after)[1] == ["AdamW8bit", "Own", "AdamW", "0.5"]
-
-
-def test_states_on_the_host_belong_to_one_optimizer():
-    """Parameters of a second model may have the ids of those of the first one."""
-    call = "from offload_optimizer import offload_optimizer\noffload_optimizer(1)\n"
-    many = (
-        "for width in range(4, 40):\n"
-        "    layer = nn.Linear(width, width)\n"
-        "    rule = torch.optim.AdamW(layer.parameters())\n"
-        "    layer(torch.ones(1, width)).sum().backward()\n"
-        "    rule.step()\n"
-        "    del layer, rule\n"
-        "print('done')\n"
-    )
-    assert losses(call, many)[1] == ["done"]
+def test_the_recording_has_the_lines_that_free_gradients(kept):
+    report, folder = kept
+    number = next(at for at, line in enumerate(KEPT.splitlines(), 1) if "zero_grad()" in line)
+    assert list(load(folder / report["trace"]).recorded.calls["zero_grad"]) == [f"train.py:{number} <module>"]

@@ -11,13 +11,5 @@ from memdiag.results.fix import LossComparison
 @pytest.mark.parametrize(("largest", "is_seed_named"), [(0.0, False), (1e-3, False), (0.4, True)])
 def test_losses_that_differ_by_more_than_rounding_may_lack_a_seed(largest, is_seed_named):
     report = SimpleNamespace(losses=LossComparison(3, largest), times=None, calibration_error_bytes=0)
-    report.least_bytes = None
     report.steps = report.written = report.chosen = ()
     assert any("manual_seed" in note.in_language("en") for note in _notes(report)) == is_seed_named
-
-
-def test_a_prediction_that_depends_on_workspaces_has_two_ends():
-    report = SimpleNamespace(losses=None, times=None, calibration_error_bytes=0, least_bytes=1 << 30)
-    report.predicted, report.exit_status = SimpleNamespace(allocated_bytes=2 << 30), None
-    report.steps = report.written = report.chosen = ()
-    assert any("between 1.00 GiB and 2.00 GiB" in note.in_language("en") for note in _notes(report))

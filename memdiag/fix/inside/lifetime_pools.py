@@ -79,7 +79,7 @@ def _measure(measure):
     @functools.wraps(backward)
     def watched(tensors, *args, **kwargs):
         roots = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-        for node in _nodes([root.grad_fn for root in roots if root.grad_fn is not None]):
+        for node in _nodes([root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None]):
             node.register_hook(lambda *_: look())  # what an operator reserves may be released a few operators later
         return backward(tensors, *args, **kwargs)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from memdiag.fix.base import Proposal
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
+from memdiag.fix.structure import few
 from memdiag.text import phrase
 
 NAME = "memory-fraction"
@@ -18,12 +19,10 @@ def propose(case: FixCase) -> Iterable[Proposal]:
     share = case.subject.limits.share
     if share is None or share >= 1 or _SETTING in (case.subject.recorded.conf or ""):
         return
-    recorded = case.trace.recorded
-    line = recorded.line_of("set_per_process_memory_fraction") if recorded is not None else ""
     yield Proposal(
         NAME,
         phrase("fix.memory-fraction", share=f"{share:g}"),
-        (line,) if line else (),
+        few(case.lines_calling("set_per_process_memory_fraction")),
         Edit(),
         f"torch.{case.trace.backend}.set_per_process_memory_fraction(1.0)",
         phrase("fix.memory-fraction.caveat"),

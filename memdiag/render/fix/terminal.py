@@ -125,8 +125,6 @@ def _notes(report: FixReport) -> Iterator[Phrase]:
             yield phrase("fix.times", before=before, after=after)
     elif report.exit_status is not None and report.device is not None:
         yield phrase("fix.losses.simulated")
-    if report.least_bytes is not None:
-        yield phrase("fix.workspaces", least=format_bytes(report.least_bytes), most=_allocated(report.predicted))
     error = report.calibration_error_bytes
     if report.steps:
         known = phrase("fix.calibration", bytes=format_bytes(error or 0))
