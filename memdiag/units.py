@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -45,6 +46,11 @@ def parse_bytes(text: str) -> int:
 def format_count(value: int) -> str:
     """Returns ``value`` with thousands separators: ``218,044``."""
     return f"{value:,}"
+
+
+def fraction_up(value: float) -> str:
+    """Returns ``value`` with two decimals, rounded up: "0.93"."""
+    return f"{math.ceil(value * 100 - 1e-6) / 100:.2f}"
 
 
 def format_us(value: int) -> str:

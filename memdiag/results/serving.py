@@ -10,6 +10,7 @@ from memdiag.results.finding import Fix
 
 PartKind = Literal[
     "weights",
+    "weights_and_other",
     "kv_cache",
     "activations",
     "activations_and_other",
@@ -32,11 +33,12 @@ class ServingPart:
     """One part of the memory of a card.
 
     Attributes:
-        kind: "weights", "kv_cache", "activations" (the peak of the profile run), "activations_and_other" (if the log
-            does not divide them), "graphs", "other" (outside PyTorch, or not named by the engine), "before_start" (in
-            use before the server loaded anything), "free", "free_or_outside" (free, or in use by other processes),
-            "unknown", "rounding" (difference of rounded figures) or "overlap" (negative: figures that count the same
-            memory twice).
+        kind: "weights", "weights_and_other" (with the memory outside PyTorch, if the log does not divide them),
+            "kv_cache", "activations" (the peak of the profile run; for llama.cpp and Ollama the compute buffer),
+            "activations_and_other" (if the log does not divide them), "graphs", "other" (outside PyTorch, or not named
+            by the engine), "before_start" (in use before the server loaded anything), "free", "free_or_outside" (free,
+            or in use by other processes), "unknown", "rounding" (difference of rounded figures) or "overlap" (negative:
+            figures that count the same memory twice).
         bytes: Size of the part; null: unknown.
         basis: "printed" (the log has the number), "computed" (from printed numbers) or "given" (with the size of the
             card from ``--device``).

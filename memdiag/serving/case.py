@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -53,11 +52,6 @@ class FailedStart:
 def flag(key: str, change: str, **values: object) -> Fix:
     """Returns a remedy of ``messages/serving.json``: ``key`` is the instruction and ``key.why`` the arithmetic."""
     return Fix(phrase(f"serving.{key}", **values), "flag", change, caveat=phrase(f"serving.{key}.why", **values))
-
-
-def fraction_up(value: float) -> str:
-    """Returns a fraction with two decimals, rounded up: "0.93"."""
-    return f"{math.ceil(value * 100 - 1e-6) / 100:.2f}"
 
 
 def shown(size: int | None) -> str:

@@ -136,6 +136,9 @@ def _accounts(
     for number, line in _lines(lines, engine):
         collector.read(number, line)
     total = _shared_total(collector) or given
+    alone = [reading for values in collector.cards.values() if (reading := values.get("only_free")) is not None]
+    if len(alone) == 1:  # the lines name the card in another way than those of the buffers
+        collector.server.found["only_free"] = alone[0]
     ordered = [collector.cards[who] for who in sorted(collector.cards, key=_natural)]
     accounts = ((values, engine.card(values, collector.server, total)) for values in ordered)
     found = [(values, card) for values, card in accounts if card is not None]

@@ -50,15 +50,17 @@ class LineForm:
         types: Type of each value, by its name.
         is_of_server: Whether its values belong to the whole server, not to one card.
         adds: Whether values of several lines are summed; otherwise the last one counts.
+        is_first: Whether the first value of a start counts, not the last.
     """
 
     pattern: re.Pattern[str]
     types: dict[str, str]
     is_of_server: bool = False
     adds: bool = False
+    is_first: bool = False
 
 
-def rule(template: str, *, of_server: bool = False, adds: bool = False) -> LineForm:
+def rule(template: str, *, of_server: bool = False, adds: bool = False, first: bool = False) -> LineForm:
     """Returns the rule of a template; the module docstring describes its placeholders."""
     types: dict[str, str] = {}
 
@@ -69,7 +71,7 @@ def rule(template: str, *, of_server: bool = False, adds: bool = False) -> LineF
             return rf"(?P<{name}>[\w.+-]+)"
         return rf"(?P<{name}>{_NUMBER})" + (rf"\s*(?P<{name}_unit>[KMGT]?i?B)\b" if kind == "size" else "")
 
-    return LineForm(re.compile(_PLACE.sub(group, template)), types, of_server, adds)
+    return LineForm(re.compile(_PLACE.sub(group, template)), types, of_server, adds, first)
 
 
 @dataclass
@@ -134,7 +136,7 @@ class ValueCollector:
         into = self.server if found.is_of_server else self._card(match, text)
         for name, kind in found.types.items():
             raw = match[name]
-            if raw is None:
+            if raw is None or (found.is_first and name in into.found):
                 continue
             if kind == "word":
                 into.found[name] = LogValue(0, number, _short(match), raw)

@@ -17,7 +17,9 @@ from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Judgement
 from memdiag.text import phrase
+from memdiag.units import fraction_up
 
+ROOM_ABOVE_WEIGHTS = 0.02  # of the free memory, for a small KV cache
 FORMATS = ("sglang",)
 NAMES = {"sglang": "SGLang"}
 ANCHORS = (
@@ -37,6 +39,13 @@ EXAMPLES = (
     (
         "sglang",
         (
+            "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.8. "
+            "Raise --mem-fraction-static above 0.842 (minimum viable = 1 - available/pre = 0.8412)."
+        ),
+    ),
+    (
+        "sglang",
+        (
             "RuntimeError: Prefill out of memory. Try to lower your batch size.\nTry to allocate 8192 tokens.\n"
             "Available tokens: 4096"
         ),
@@ -46,6 +55,11 @@ EXAMPLES = (
 _POOL = pattern(
     r"Not enough memory [.;:,]? (?:Please)? try (?:to)? (?P<way>increas|decreas|reduc)(?:e|ing) [`']?"
     r"(?:--)?mem[-_]fraction[-_]static"
+)
+# SGLang 0.5.23 and newer
+_WEIGHTS = pattern(
+    r"Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static= (?P<now>[01]?\.\d{1,6})"
+    r" (?:\.? Raise --mem-fraction-static above (?P<least>[01]?\.\d{1,6}))?"
 )
 _BATCH = pattern(r"(?:(?P<phase>Prefill|Decode|Extend) )? out of memory\.? Try to lower (?:your)? batch size")
 _TOKENS = pattern(
@@ -77,6 +91,11 @@ def find(text: Squeezed) -> Iterator[Found]:
         reasons = (phrase("oom_sglang.why.weights"), phrase("oom_sglang.why.limits"))
         judgement = Judgement("limit", "medium", ("capacity", "other_process"), reasons)
         yield _found(text, match, judgement, (_static(text, match, up=up), _SPLIT, _WHO))
+    for match in _WEIGHTS.finditer(text.text):
+        least = float(match["least"] or match["now"])
+        line = f"--mem-fraction-static {fraction_up(least + ROOM_ABOVE_WEIGHTS)}"
+        judgement = Judgement("limit", "high", ("capacity",), (phrase("oom_sglang.why.weights"),))
+        yield _found(text, match, judgement, (LazyFix("oom_sglang.up", "flag", line), _SPLIT, _BITS))
     for match in _PROFILED.finditer(text.text):
         why = phrase("oom_sglang.why.negative", tokens=int(match["missing"]))
         judgement = Judgement("capacity", "high", ("limit", "other_process"), (why,))

@@ -31,7 +31,7 @@ SIGNS = (
     "ollama[",  # the name of its service in the system log
 )
 START = re.compile(r'msg="(?:starting runner|starting llama server)"|load_tensors: loading model tensors')
-KEPT = ("total", "free", "available", "allocations", "kv_estimate", "graph_estimate")
+KEPT = ("total", "free", "available", "allocations", "kv_estimate", "graph_estimate", "only_free")
 _DEVICE = r"(?:device|buffer|backend)=(?P<who>(?:CUDA|ROCm|Metal|Vulkan)\d*)"
 RULES = (
     *llama_cpp.RULES,
@@ -41,6 +41,7 @@ RULES = (
         r'memory\.required\.allocations="\[<allocations:size>'
     ),
     rule(r'memory\.available="\[<available_alone:size>\]"', of_server=True),  # the estimate is for one card
+    rule(r'msg="gpu memory" id=(?P<who>[\w:.-]+) library=(?!cpu)\w+ .*?\bfree="<only_free:size>"'),
     rule(r'memory\.graph\.full="<graph_estimate:size>"'),
     rule(r"layers\.model=<layers:int> layers\.offload=<offloaded:int>", of_server=True),
     rule(rf'msg="model weights" {_DEVICE} size="<weights:size>"'),
@@ -57,7 +58,7 @@ RULES = (
 def card(values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
     """Returns the account of a card: measured buffers, else Ollama's estimate."""
     size, available = values.get("total") or server.get("total") or total, values.get("available")
-    available = available or server.get("available_alone")
+    available = available or server.get("only_free") or server.get("available_alone")
     if values.get("weights") is not None or values.get("kv") is not None or values.get("model") is not None:
         if values.get("free") is None and available is not None:
             values.found["free"] = available

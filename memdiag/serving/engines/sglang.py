@@ -13,12 +13,14 @@ import re
 from collections.abc import Iterator, Sequence
 
 from memdiag.diagnosis.memory_fraction import LATER_BYTES, fraction_down
+from memdiag.oom.dialects.sglang import ROOM_ABOVE_WEIGHTS
 from memdiag.results.finding import Fix
 from memdiag.results.serving import ServingCard
 from memdiag.serving.account import Account
-from memdiag.serving.case import FailedStart, flag, fraction_up, shown
+from memdiag.serving.case import FailedStart, flag, shown
 from memdiag.serving.engines import ServerFacts
 from memdiag.serving.rules import LogValue, LogValues, rule
+from memdiag.units import fraction_up
 
 NAME, PROGRAM = "sglang", "SGLang"
 ANCHORS = (
@@ -43,12 +45,14 @@ SIGNS = (
     "max_total_num_tokens=",
     "Capture cuda graph",
 )
-START = re.compile(r"server_args=ServerArgs\(|Init torch distributed begin")
+START = re.compile(r"server_args=ServerArgs\(")  # a draft model initializes and loads after it, in the same process
 KEPT = ("total",)
 _ANY = r"(?:[^,]*, )*?"  # what newer versions print before the numbers
 RULES = (
-    rule(r"Load weight begin\. avail mem=<begin:size>"),
+    rule(r"Load weight begin\. avail mem=<begin:size>", first=True),
     rule(rf"Load weight end\. {_ANY}avail mem=<loaded:size>"),
+    rule(rf"Load weight end\. {_ANY}avail mem=<loaded_first:size>", first=True),
+    rule(r"Load weight end\. .*?mem usage=<weights_first:size>", first=True),
     rule(r"Load weight end\. .*?mem usage=<weights:size>", adds=True),
     rule(
         r"KV Cache is allocated\. (?:dtype: [\w.]+, )?(?:#tokens: \d+, )?K size: <k:size>, V size: <v:size>", adds=True
@@ -56,6 +60,13 @@ RULES = (
     rule(r"KV Cache is allocated\. (?:dtype: [\w.]+, )?(?:#tokens: \d+, )?KV size: <kv:size>", adds=True),
     rule(r"KV Cache is allocated\. (?:dtype: [\w.]+, )?#tokens: <tokens:int>", of_server=True),
     rule(r"Mamba Cache is allocated\..*?conv_state size: <conv:size>,? ssm_state size: <ssm:size>", adds=True),
+    rule(
+        r"intermediate_ssm_state_cache size: <draft_ssm:size> intermediate_conv_window_cache size: <draft_conv:size>",
+        adds=True,
+    ),
+    # 0.5.23 and newer may size the cache after capture
+    rule(r"KV cache allocated\. dtype: [\w.]+, #tokens: \d+, KV size: <kv:size>, avail mem=<end:size>"),
+    rule(r"KV cache allocated\. dtype: [\w.]+, #tokens: <tokens:int>", of_server=True),
     rule(r"Memory pool end\. avail mem=<pooled:size>"),
     rule(r"Capture .*?graph begin\..*?avail mem=<capture:size>"),
     rule(r"Capture .*?graph end\..*?mem usage=<graphs:size>", adds=True),
@@ -71,10 +82,10 @@ RULES = (
     rule(r"\bmem_fraction_static=<fraction:float>", of_server=True),
     rule(r"--mem-fraction-static[= ]<fraction:float>", of_server=True),
     rule(r"cuda_graph_max_bs=<graph_bs:int>", of_server=True),
-    rule(r"sglang(?: version)?[= ]+v?<version:word>", of_server=True),
+    rule(r"sglang(?: version)?[= ]+v?(?=\d)<version:word>", of_server=True),
 )
-_FREE = ("end", "captured", "capture", "pooled", "loaded")  # the latest that the log has
-_CACHES = ("k", "v", "kv", "conv", "ssm")
+_FREE = ("end", "captured", "capture", "pooled", "loaded")  # the latest line counts
+_CACHES = ("k", "v", "kv", "conv", "ssm", "draft_ssm", "draft_conv")
 
 
 def card(values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
@@ -83,6 +94,8 @@ def card(values: LogValues, server: LogValues, total: LogValue | None) -> Servin
     if captured is not None:
         values.found["captured"] = captured
     begin, weights = _begin(values), values.get("weights")
+    if weights is None and begin is not None and (loaded := values.get("loaded_first")) is not None:
+        weights = LogValue(begin.value - loaded.value, loaded.line, loaded.text)  # versions of 2024 print no mem usage
     caches = [reading for name in _CACHES if (reading := values.get(name)) is not None]
     if begin is None and weights is None and not caches and values.get("graphs") is None:
         return None
@@ -90,14 +103,17 @@ def card(values: LogValues, server: LogValues, total: LogValue | None) -> Servin
     account = Account(values.who)
     if total is not None and begin is not None:
         account.add_computed("before_start", total.bytes - begin.bytes, begin, is_given=not total.line)
-    account.add("weights", weights)
+    if values.get("weights") is None and weights is not None:
+        account.add_computed("weights", weights.bytes, weights)
+    else:
+        account.add("weights", weights)
     account.add("kv_cache", *caches)
     graphs, capture = values.get("graphs"), values.get("capture")
     account.add("graphs", graphs)
     if graphs is None and capture is not None and captured is not None and captured.value <= capture.value:
         account.add_computed("graphs", capture.bytes - captured.bytes, captured)
-    end = next((reading for name in _FREE if (reading := values.get(name)) is not None), None)
-    account.add("free", end)
+    free = (reading for name in _FREE if (reading := values.get(name)) is not None)
+    account.add("free", max(free, key=lambda reading: reading.line, default=None))
     if total is not None and begin is not None:
         return account.close(total, "other")
     return account.close(begin, "other", whole="free_at_start")
@@ -105,7 +121,7 @@ def card(values: LogValues, server: LogValues, total: LogValue | None) -> Servin
 
 def _begin(values: LogValues) -> LogValue | None:
     """Returns the memory that was free before loading: printed, or the free memory after it plus the weights."""
-    begin, loaded, weights = (values.get(name) for name in ("begin", "loaded", "weights"))
+    begin, loaded, weights = (values.get(name) for name in ("begin", "loaded_first", "weights_first"))
     if begin is not None or loaded is None or weights is None:
         return begin
     return LogValue(loaded.value + weights.value, loaded.line, loaded.text)
@@ -138,15 +154,15 @@ def fixes(case: FailedStart) -> Iterator[Fix]:
     """Yields the flags to change."""
     begin, weights = _begin(case.values), case.values.size("weights")
     fraction = case.server.number("fraction")
-    if case.dialect.startswith("sglang") and "ncrease" in case.text and begin is not None and weights is not None:
-        least = fraction_up(weights / begin.value + 0.02)
+    has_no_pool = case.dialect.startswith("sglang") and ("ncrease" in case.text or "leave no GPU memory" in case.text)
+    if has_no_pool and begin is not None and weights is not None:
+        least = fraction_up(weights / begin.value + ROOM_ABOVE_WEIGHTS)
         if float(least) < 1:
             yield flag(
                 "sglang.fraction-up",
                 f"--mem-fraction-static {least}",
                 weights=shown(weights),
                 begin=shown(begin.bytes),
-                least=least,
             )
         return
     missing = case.missing_bytes

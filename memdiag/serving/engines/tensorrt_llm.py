@@ -37,6 +37,8 @@ RULES = (
     rule(r"Number of tokens per block: <block:int>", of_server=True),
     rule(r"Memory used (?:after loading model weights|for model weights) \(inside torch\).*?: <weights:size>"),
     rule(r"Memory used after loading model weights \(outside torch\).*?: <outside:size>"),
+    rule(r"Memory dynamically allocated during inference \(inside torch\).*?: <dynamic:size>"),
+    rule(r"TensorRT-managed allocation in .*? now: CPU \d+, GPU <managed:mib> \(MiB\)"),
     rule(r"Peak memory during memory usage profiling \(torch \+ non-torch\): <peak:size>"),
     rule(r"available KV cache memory when calculating max tokens: <kv_allowed:size>"),
     rule(r"fraction is set <fraction:float>", of_server=True),
@@ -55,32 +57,46 @@ RULES = (
 def card(values: LogValues, server: LogValues, total: LogValue | None) -> ServingCard | None:
     """Returns the account of a card."""
     total = values.get("total") or total
-    if not any(name in values.found for name in ("weights", "kv", "available", "peak")):
+    if not any(name in values.found for name in ("weights", "kv", "available", "peak", "managed")):
         return None
     account, get = Account(values.who), values.get
     peak, available = get("peak"), get("available")
     # Lines without a rank are of all ranks, and each rank loads one engine.
     has_ranks = not values.who and ((server.size("ranks") or 1) > 1 or (server.size("rank") or 0) > 0)
-    weights = get("engine") or get("weights") if has_ranks else get("weights")
-    kv = get("kv") or get("kv_allowed")
+    weights = (get("engine") or get("weights") if has_ranks else get("weights")) or get("managed")
+    kv = _kv_cache(values)
     account.add("weights", weights)
     account.add("activations", get("context"))
-    account.add("other", None if has_ranks else get("buffers"))
-    if peak is not None:
+    dynamic = get("dynamic")
+    if peak is not None and dynamic is not None and weights is not None:
+        temporary = get("temporary")
+        account.add("activations", dynamic)
+        account.add_computed("other", peak.bytes - account.sum_bytes - (temporary.bytes if temporary else 0), peak)
+    elif peak is not None:
         outside, temporary = get("outside"), get("temporary")
         account.add("other", outside)
         used = account.sum_bytes + (temporary.bytes if temporary else 0)
         kind: PartKind = "activations" if weights and outside else "activations_and_other"
         account.add_computed(kind, peak.bytes - used, peak)
-    elif total is not None and available is not None:
+    elif total is not None and available is not None:  # includes the runtime's buffers
         account.add_computed("other", total.bytes - available.bytes - account.sum_bytes, available)
+    else:
+        account.add("other", None if has_ranks else get("buffers"))
     account.add("kv_cache", kv)
     return account.close(total, "free" if kv and (peak or available) else "unknown")
 
 
+def _kv_cache(values: LogValues) -> LogValue | None:
+    """Returns the KV cache; the PyTorch backend allocates a small one for its profile run before."""
+    kv, peak = values.get("kv"), values.get("peak")
+    is_temporary = kv is not None and peak is not None and kv.line < peak.line
+    return values.get("kv_allowed") if kv is None or is_temporary else kv
+
+
 def facts(server: LogValues, cards: Sequence[LogValues]) -> ServerFacts:
     """Returns the capacity for requests and the settings."""
-    tokens = next((size for values in cards if (size := values.size("tokens"))), None)
+    with_cache = (values for values in cards if _kv_cache(values) in {None, values.get("kv")})
+    tokens = next((size for values in with_cache if (size := values.size("tokens"))), None)
     blocks, block, length = (server.size(name) for name in ("blocks", "block", "length"))
     tokens = tokens or (blocks * block if blocks and block else None)
     settings = {}
@@ -94,7 +110,8 @@ def facts(server: LogValues, cards: Sequence[LogValues]) -> ServerFacts:
 
 def fixes(case: FailedStart) -> Iterator[Fix]:
     """Yields the flags to change."""
-    kv, missing = case.values.size("kv") or case.values.size("kv_allowed"), case.missing_bytes
+    cache, missing = _kv_cache(case.values), case.missing_bytes
+    kv = cache and cache.bytes
     fraction = case.server.number("fraction") or 0.9
     if kv and missing is not None:
         wanted = fraction_down(fraction * (1 - missing / kv))

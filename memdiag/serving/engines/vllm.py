@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from memdiag.diagnosis import memory_fraction
 from memdiag.diagnosis.memory_fraction import fraction_down
 from memdiag.results.finding import Fix
-from memdiag.results.serving import ServingCard
+from memdiag.results.serving import PartKind, ServingCard
 from memdiag.serving.account import Account
-from memdiag.serving.case import FailedStart, flag, fraction_up, shown
+from memdiag.serving.case import FailedStart, flag, shown
 from memdiag.serving.engines import ServerFacts
 from memdiag.serving.rules import LogValue, LogValues, rule
-from memdiag.units import MIB
+from memdiag.units import MIB, fraction_up
 
 NAME, PROGRAM = "vllm", "vLLM"
 ANCHORS = (
@@ -50,7 +50,12 @@ ANCHORS = (
     "non KV cache memory",
     "init engine",
     "max_model_len",
+    "max-model-len",
     "max_seq_len",
+    "max_num_seqs",
+    "max-num-seqs",
+    "max_num_batched_tokens",
+    "max-num-batched-tokens",
     "total capacity of",
 )
 SIGNS = (
@@ -96,6 +101,8 @@ RULES = (
     ),
     rule(r"non-torch forward increase memory: <non_torch:size>"),
     rule(r"torch peak memory increase: <activations:size>"),
+    rule(r"\bweights memory: <weights:size>"),
+    rule(r"Requested memory: <utilization:float> \(util\), <budget:size>"),
     rule(r"Initial free memory:? <free:size>"),
     rule(r"Free memory on device(?: \w+:\d+)? \(<free:gib>/<total:gib> GiB\) on startup"),
     rule(r"Desired GPU memory utilization is \(<utilization:float>, <budget:size>\)"),
@@ -115,6 +122,7 @@ RULES = (
         r"(?<!equivalent to -)(?<!equivalent to `-)['\"\s-]gpu[_-]memory[_-]utilization['\"]?[:= ]+<utilization:float>",
         of_server=True,
     ),
+    rule(r"gpu-memory-utilization from <utilization:float> to", of_server=True),
     rule(r"\bmax[_-](?:seq|model)[_-]len['\"]?[:= ]+<length:int>", of_server=True),
     rule(r"\bmax[_-]num[_-]seqs['\"]?[:= ]+<seqs:int>", of_server=True),
     rule(r"\bmax[_-]num[_-]batched[_-]tokens['\"]?[:= ]+<batched:int>", of_server=True),
@@ -136,32 +144,50 @@ def card(values: LogValues, server: LogValues, total: LogValue | None) -> Servin
     if free is not None and total is not None:
         before = total.bytes - free.bytes
         account.add_computed("before_start", before, free)
-    consumed, weights = get("consumed"), get("weights")
+    consumed, weights, graphs = get("consumed"), get("weights"), get("graphs")
     account.add("weights", weights)
     if consumed is not None and weights is not None:
         account.add_computed("other", consumed.bytes - weights.bytes, consumed)
+    elif consumed is not None:
+        account.add("weights_and_other", consumed)
     else:
-        account.add("other", get("non_torch"))
+        _add_other(account, get("non_torch"), graphs)
     kv = get("kv") or get("kv_used")
     _add_activations(account, values, kv, budget and budget + before)
     if kv is not None and kv.value > 0:
         account.add("kv_cache", kv)
     elif kv is None and budget is not None and get("suggested_kv") is not None:
         account.add_computed("kv_cache", budget - account.sum_bytes + before, get("suggested_kv"))
-    graphs = get("graphs")
     if get("activations") is None and budget is not None and weights is not None and kv is not None:
         estimate = get("graphs_estimate") if _deducts_graphs(server) else None
         left = budget - weights.bytes - kv.bytes - (estimate.bytes if estimate else 0)
         if left > 0:
             account.add_computed("activations_and_other", left, kv, is_given=not (total and total.line))
-    account.add("graphs", graphs)
+    if graphs is None or graphs.value >= 0:
+        account.add("graphs", graphs)
     at_failure = get("free_at_failure")
     account.add("free", at_failure)
-    if at_failure is not None or not account.has("weights", "kv_cache", ("activations", "activations_and_other")):
-        if total is None and free is not None:
-            return account.close(free, "unknown", whole="free_at_start", budget=budget)
-        return account.close(total, "unknown", budget=budget)
-    return account.close(total, "free" if free is not None else "free_or_outside", budget=budget)
+    is_whole = at_failure is None and account.has(
+        ("weights", "weights_and_other"), "kv_cache", ("activations", "activations_and_other")
+    )
+    if total is None and free is not None:
+        return account.close(free, "free" if is_whole else "unknown", whole="free_at_start", budget=budget)
+    rest: PartKind = "unknown" if not is_whole else "free" if free is not None else "free_or_outside"
+    return account.close(total, rest, budget=budget)
+
+
+def _add_other(account: Account, non_torch: LogValue | None, graphs: LogValue | None) -> None:
+    """Adds the memory outside PyTorch.
+
+    Graphs of a negative size mean that capture released memory that vLLM had counted here (vllm#25683). A negative
+    size itself is no memory.
+    """
+    if non_torch is None or non_torch.value < 0:
+        return
+    if graphs is not None and graphs.value < 0:
+        account.add_computed("other", max(non_torch.bytes + graphs.bytes, 0), non_torch)
+    else:
+        account.add("other", non_torch)
 
 
 def _add_activations(account: Account, values: LogValues, kv: LogValue | None, budget: int | None) -> None:
