@@ -11,6 +11,9 @@ requirements of vLLM 0.6.5 except torch and xformers.
     memdiag record --phantom cuda:v100-32g,capability=7.5,total=15.77GiB,devices=2 -- \
         torchrun --nproc-per-node 2 bench/serving_activation.py worker WHEEL MODEL
 
+Without NVLink between all cards, NCCL uses fewer channels than memdiag assumes for a V100, and takes less memory: set
+``NCCL_MAX_NCHANNELS`` to 4 or 6.
+
 ``sampler`` runs the sampler of vLLM 0.10.0 for vllm#21489.
 
     memdiag record --phantom cuda:h200,total=178.36GiB -- python bench/serving_activation.py sampler WHEEL

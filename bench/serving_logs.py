@@ -3,7 +3,7 @@
     python bench/serving_logs.py FOLDER
 
 The logs belong to their authors and are not part of the repository. FOLDER has a copy of each, and ``index.tsv`` with a
-line for each: name of the file, title of the thread, URL.
+line for each: name of the file, title of the thread, URL; the last is empty if the log has no public address.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memdiag.serving.read import read_log
 from memdiag.units import GIB
 
 COLUMNS = (
-    ("weights", ("weights",)),
+    ("weights", ("weights", "weights_and_other")),
     ("KV cache", ("kv_cache",)),
     ("activations", ("activations", "activations_and_other")),
     ("graphs", ("graphs",)),
@@ -38,7 +38,7 @@ def row(report: ServingReport, card: ServingCard, thread: str, url: str) -> str:
     what = {"card": "card", "free_at_start": "free at start", "unknown": "not in the log"}[card.whole]
     engine = f"{report.program} {report.version}".strip()
     return " | ".join(
-        ["", f"[{thread}]({url})", engine, *cells, f"{card.sum_bytes / GIB:.2f}", total, what, ""]
+        ["", f"[{thread}]({url})" if url else thread, engine, *cells, f"{card.sum_bytes / GIB:.2f}", total, what, ""]
     ).strip()
 
 

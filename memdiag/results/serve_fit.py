@@ -32,12 +32,13 @@ class ServePlan:
     Attributes:
         tp: Tensor-parallel size.
         parts: Parts of the memory of each card. If the plan fits, their sum is the memory of the card.
-        token_bytes: KV cache of one token on each card, in layers without a sliding window.
+        token_bytes: KV cache of one token on each card, in layers of attention without a window; 0: there are none.
         kv_tokens: Tokens that the KV cache holds, each of a request of ``context`` tokens.
         longest: Length in tokens of the longest request that fits, at most the maximum of the model; 0: the weights do
             not fit.
         concurrency: Number of requests of ``context`` tokens that fit at the same time.
         flags: Command-line flags of the engine; empty if one request of ``context`` tokens does not fit.
+        cache_flag: For vLLM, the flag that sets the size of the KV cache instead of the memory fraction; "" if none.
     """
 
     tp: int
@@ -47,6 +48,7 @@ class ServePlan:
     longest: int
     concurrency: float
     flags: tuple[str, ...]
+    cache_flag: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from memdiag.serving.cache import BLOCK
 from memdiag.serving.sglang_reserve import chunk_tokens, encoder_factor, reserve_bytes
 from memdiag.serving.shapes import Shapes
 from memdiag.text import phrase
-from memdiag.units import GIB
+from memdiag.units import GIB, MIB
 
 SAMPLER_BYTES = 40  # for each request and word
 HIDDEN_COPIES = 3
@@ -151,7 +151,7 @@ def _plan(shapes: Shapes, asked: ServeRequest, tp: int, context: int, file_bytes
     fraction = _fraction(shapes, asked, tp, activations + outside + graphs)
     room = _room(asked, fraction, weights, activations, outside)
     each = shapes.request_bytes(context, tp, cache_bytes, asked.max_batched_tokens, asked.engine)
-    token = round(shapes.layer_token_bytes(tp, cache_bytes) * sum(mixer != "none" for mixer in shapes.cache.mixers))
+    token = round(shapes.layer_token_bytes(tp, cache_bytes) * shapes.cache.mixers.count("full"))
     longest = _longest(shapes, asked, tp, cache_bytes, room)
     concurrency = max(room, 0) / each if each else 0.0
     parts: tuple[PlannedPart, ...] = (
@@ -165,7 +165,8 @@ def _plan(shapes: Shapes, asked: ServeRequest, tp: int, context: int, file_bytes
     left = asked.card_bytes - sum(part.bytes for part in parts)
     parts = (*parts, PlannedPart("margin", max(left, 0), "estimate"))
     flags = _flags(asked, tp, context, fraction) if concurrency >= 1 else ()
-    return ServePlan(tp, parts, token, int(concurrency * context), longest, round(concurrency, 2), flags)
+    cache_flag = f"--kv-cache-memory-bytes {room // MIB * MIB}" if flags and asked.engine == "vllm" else ""
+    return ServePlan(tp, parts, token, int(concurrency * context), longest, round(concurrency, 2), flags, cache_flag)
 
 
 def _fraction(shapes: Shapes, asked: ServeRequest, tp: int, estimate: int) -> str:

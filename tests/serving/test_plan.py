@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -132,6 +133,13 @@ def test_layers_with_a_window_hold_no_more_than_the_window():
     assert gemma.request_bytes(16_000, 1, 2, 2048) == 5 * block * (1000 + 6 * held)  # 29 layers in groups of 5
 
 
+def test_the_report_counts_the_tokens_of_layers_without_a_window_or_state():
+    assert plan("toy", shapes_of(GEMMA_4B), asked()).plans[0].token_bytes == 5 * 2 * 4 * 256 * 2
+    public = json.loads((Path(__file__).parent / "models" / "public.json").read_text(encoding="utf-8"))
+    hybrid = plan("toy", shapes_of(public["Nemotron-H-8B"]), asked()).plans[0]
+    assert hybrid.token_bytes == 4 * 2 * 8 * 128 * 2  # 4 of 52 layers are attention
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_the_parts_sum_up_to_the_card(engine):
     report = plan("toy", shapes_of(LLAMA_8B), asked(engine=engine))
@@ -140,6 +148,8 @@ def test_the_parts_sum_up_to_the_card(engine):
         assert sum(part.bytes for part in each.parts) == 80 * GIB
         assert each.flags
         assert each.longest == 131_072
+        cache = next(part.bytes for part in each.parts if part.kind == "kv_cache")
+        assert each.cache_flag == ("" if engine == "sglang" else f"--kv-cache-memory-bytes {cache // MIB * MIB}")
 
 
 def test_more_requests_fit_with_a_smaller_cache_and_shorter_requests():

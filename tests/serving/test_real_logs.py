@@ -54,6 +54,16 @@ def test_vllms_debug_lines_sum_up_to_the_memory_that_was_free():
     assert report.settings["--gpu-memory-utilization"] == 0.9
 
 
+def test_a_kv_cache_whose_allocation_fails_is_not_in_use():
+    text = (
+        "INFO [gpu_model_runner.py:329] Model loading took 15.00 GiB memory and 6.2 seconds\n"
+        "INFO [gpu_worker.py:400] Available KV cache memory: 6.00 GiB\n"
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.00 GiB. GPU 0 has a total capacity of 22.00 "
+        "GiB of which 5.90 GiB is free.\n"
+    )
+    assert parts(read_log_text(text).cards[0]) == {"weights": 15, "free": 5.9, "unknown": 1.1}
+
+
 def test_vllms_advice_on_graphs_names_the_fraction_and_the_command_its_requests():
     text = (
         "vllm serve toy --max-num-seqs 4 --max-model-len 4096\n"
@@ -105,6 +115,14 @@ def test_sglang_without_a_figure_for_the_weights_and_with_a_cache_sized_after_ca
     report = read_log_text(text)
     assert parts(report.cards[0]) == {"weights": 20, "kv_cache": 30, "graphs": 2, "free": 8}
     assert report.kv_tokens == 300
+
+
+def test_the_rest_of_an_sglang_card_is_unknown_without_the_weights():
+    text = (
+        "[2026-05-28 02:59:01 TP0] Load weight begin. avail mem=60.00 GB\n"
+        "[2026-05-28 02:59:04 TP0] Memory pool end. avail mem=10.00 GB\n"
+    )
+    assert parts(read_log_text(text).cards[0]) == {"free": 10, "unknown": 50}
 
 
 def test_sglang_names_the_fraction_that_its_weights_need():

@@ -21,9 +21,12 @@ def render(report: ServeFitReport, look: Look = PLAIN) -> str:
     if shown is not None:
         lines += [f"### {escape(phrase('serve_fit.parts', count=shown.tp))}", ""]
         lines += [f"- {escape(name)}: {escape(size)} ({escape(basis)})" for name, size, basis in words.parts(shown)]
-        lines += ["", escape(phrase("serve_fit.token", size=format_bytes(shown.token_bytes))), ""]
+        size = format_bytes(shown.token_bytes)
+        lines += ["", *([escape(phrase("serve_fit.token", size=size)), ""] if shown.token_bytes else [])]
     if shown is not None and shown.flags:
         lines += [f"### {escape(phrase('serve_fit.flags'))}", "", *fence([" ".join(shown.flags)]), ""]
+        if shown.cache_flag:
+            lines += [escape(phrase("serve_fit.cache-flag")), "", *fence([shown.cache_flag]), ""]
     else:
         lines += [escape(phrase("serve_fit.none", context=report.context)), ""]
     verify = [phrase("serve_fit.verify")] if shown is not None and shown.flags else []

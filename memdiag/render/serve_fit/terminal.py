@@ -21,10 +21,14 @@ def render(report: ServeFitReport, look: Look = PLAIN) -> str:
     if shown is not None:
         page.title(phrase("serve_fit.parts", count=shown.tp))
         page.columns("wrl", words.parts(shown))
-        page.text(phrase("serve_fit.token", size=format_bytes(shown.token_bytes)), indent=2)
+        if shown.token_bytes:
+            page.text(phrase("serve_fit.token", size=format_bytes(shown.token_bytes)), indent=2)
     if shown is not None and shown.flags:
         page.title(phrase("serve_fit.flags"))
         page.paste(" ".join(shown.flags), 2)
+        if shown.cache_flag:
+            page.text(phrase("serve_fit.cache-flag"))
+            page.paste(shown.cache_flag, 2)
     else:
         page.gap()
         page.text(phrase("serve_fit.none", context=report.context))

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from memdiag.diagnosis.memory_fraction import LATER_BYTES, fraction_down
 from memdiag.oom.dialects.sglang import ROOM_ABOVE_WEIGHTS
 from memdiag.results.finding import Fix
-from memdiag.results.serving import ServingCard
+from memdiag.results.serving import PartKind, ServingCard
 from memdiag.serving.account import Account
 from memdiag.serving.case import FailedStart, flag, shown
 from memdiag.serving.engines import ServerFacts
@@ -114,9 +114,10 @@ def card(values: LogValues, server: LogValues, total: LogValue | None) -> Servin
         account.add_computed("graphs", capture.bytes - captured.bytes, captured)
     free = (reading for name in _FREE if (reading := values.get(name)) is not None)
     account.add("free", max(free, key=lambda reading: reading.line, default=None))
+    rest: PartKind = "other" if weights is not None else "unknown"
     if total is not None and begin is not None:
-        return account.close(total, "other")
-    return account.close(begin, "other", whole="free_at_start")
+        return account.close(total, rest)
+    return account.close(begin, rest, whole="free_at_start")
 
 
 def _begin(values: LogValues) -> LogValue | None:

@@ -113,6 +113,7 @@ RULES = (
     rule(r"--kv-cache-memory=<suggested_kv:bytes>`? \([\d.]+ GiB\) to fit"),
     rule(r"GPU KV cache size: <tokens:int> tokens", of_server=True),
     rule(r"Maximum concurrency for <length:int> tokens per request: <concurrency:float>x", of_server=True),
+    rule(r"Tried to allocate <requested:size>\. GPU \d+ has a total capacity"),
     rule(r"capacity of <total:size> of which <free_at_failure:size> is free"),
     # versions and settings
     rule(r"LLM engine \(v<version:word>\)", of_server=True),
@@ -154,7 +155,10 @@ def card(values: LogValues, server: LogValues, total: LogValue | None) -> Servin
         _add_other(account, get("non_torch"), graphs)
     kv = get("kv") or get("kv_used")
     _add_activations(account, values, kv, budget and budget + before)
-    if kv is not None and kv.value > 0:
+    requested = get("requested")
+    if requested is not None and kv is not None and _is_cache(requested.bytes, kv.bytes):
+        pass  # the allocation that failed
+    elif kv is not None and kv.value > 0:
         account.add("kv_cache", kv)
     elif kv is None and budget is not None and get("suggested_kv") is not None:
         account.add_computed("kv_cache", budget - account.sum_bytes + before, get("suggested_kv"))
@@ -174,6 +178,11 @@ def card(values: LogValues, server: LogValues, total: LogValue | None) -> Servin
         return account.close(free, "free" if is_whole else "unknown", whole="free_at_start", budget=budget)
     rest: PartKind = "unknown" if not is_whole else "free" if free is not None else "free_or_outside"
     return account.close(total, rest, budget=budget)
+
+
+def _is_cache(requested: int | None, kv: int | None) -> bool:
+    """Returns whether an allocation of this size is vLLM's KV cache, which is one tensor or few."""
+    return bool(kv and requested and 2 * requested > kv)
 
 
 def _add_other(account: Account, non_torch: LogValue | None, graphs: LogValue | None) -> None:
@@ -300,9 +309,9 @@ def _for_allocation(case: FailedStart) -> Iterator[Fix]:
     """Yields flags for an allocation that failed after the KV cache was sized: in capture or in warm-up."""
     missing, total, now = case.missing_bytes, case.total_bytes, _utilization(case, memory_fraction.DEFAULT)
     kv, requested = case.values.size("kv"), case.field("requested_bytes")
-    is_cache = memory_fraction.allocates_cache(case.text) or bool(kv and requested and 2 * requested > kv)
-    later = memory_fraction.later_bytes(is_cache=is_cache)
-    wanted = memory_fraction.lower_utilization(now, total, missing, is_cache=is_cache)
+    failed = memory_fraction.allocates_cache(case.text) or _is_cache(requested, kv)
+    later = memory_fraction.later_bytes(is_cache=failed)
+    wanted = memory_fraction.lower_utilization(now, total, missing, is_cache=failed)
     if kv is None:
         pass  # it failed before the KV cache was sized, so the fraction does not matter
     elif missing is None or not total:
