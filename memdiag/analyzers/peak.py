@@ -66,11 +66,17 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     state = sum(held.get(name, 0) for name in _STATE)
     settings = AllocatorSettings.of(view.trace)
     fixes: tuple[Fix, ...] = ()
+    is_server = (
+        held.get("kv_cache", 0) >= TRIFLE * total and not held.get("gradient") and not held.get("optimizer_state")
+    )
     if held.get("activation", 0) >= max(MOST * total, state):
         code, names, fixes = "MD101", ["activation"], settings.offers("recompute", "smaller-batch")
     elif state >= MOST * total:
         code, names = "MD102", [name for name in _STATE if held.get(name, 0) >= TRIFLE * total]
-        fixes = settings.offers("shard", *(["smaller-optimizer"] if "optimizer_state" in names else []))
+        if is_server:
+            fixes = settings.offers("tensor-parallel")
+        else:
+            fixes = settings.offers("shard", *(["smaller-optimizer"] if "optimizer_state" in names else []))
     else:
         code, names = "MD103", [name for name in held if name != "unknown"][:1]
     part = sum(held.get(name, 0) for name in names)
@@ -88,7 +94,9 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     )
     kinds = _listed([kind_words(name) for name in names])
     title = phrase("peak.title", share=f"{part / total:.0%}", total=format_bytes(total), moment=when(view), kinds=kinds)
-    yield Finding(code, title, _severity(device), device.device, evidence, fixes, weight_bytes=part)
+    yield Finding(
+        code, title, _severity(device, is_server=is_server), device.device, evidence, fixes, weight_bytes=part
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -124,12 +132,16 @@ def _made_at(view: DeviceView, places: list[SiteMemory]) -> Iterator[Evidence]:
         yield Evidence(phrase("peak.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
 
 
-def _severity(device: DeviceTrace) -> Severity:
-    """Returns "warning" if memory ran out, or almost did, otherwise "info"."""
+def _severity(device: DeviceTrace, *, is_server: bool) -> Severity:
+    """Returns "warning" if memory ran out, or almost did, otherwise "info"; an inference server fills the device."""
     reserved = int(np.max(device.usage.reserved, initial=device.start["reserved"]))
     if (device.events.action == schema.OOM).any():
         return "warning"
-    return "warning" if device.capacity_bytes and reserved >= NEAR_CAPACITY * device.capacity_bytes else "info"
+    return (
+        "warning"
+        if not is_server and device.capacity_bytes and reserved >= NEAR_CAPACITY * device.capacity_bytes
+        else "info"
+    )
 
 
 def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from memdiag.analyzers.support.places import moment_name, when
 from memdiag.diagnosis.remedies import present
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import joined, phrase
-from memdiag.trace.model import Trace
+from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
@@ -83,12 +83,20 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
         captured = captures(view)
         pools = find_pools(view)
         if captured and not pools:  # the peak is in the profile run of an engine, before it captures
-            view = replace(view, at=min(captured[-1].at, view.device.num_events - 1), kind="event")
+            view = replace(view, at=_after_captures(view.device, captured[-1].at), kind="event")
             pools = find_pools(view)
         total = sum(pool.reserved_bytes for pool in pools)
         reserved = int(view.device.usage_at(view.at)["reserved"])
         if total >= max(FLOOR, SHARE * reserved) or any(capture.reserved_bytes for capture in captured):
             yield _finding(view, pools, captured, total, reserved, settings)
+
+
+def _after_captures(device: DeviceTrace, last: int) -> int:
+    """Returns the event at which the private pools have reserved all of their memory, from the last capture on."""
+    groups, regions = device.groups, device.regions
+    is_private = np.append((groups.pool_major != 0) | (groups.pool_minor != 0), False)
+    opened = int(regions.opened_at[is_private[regions.group]].max(initial=last))
+    return min(opened, device.num_events - 1)
 
 
 def find_pools(view: DeviceView) -> list[Pool]:

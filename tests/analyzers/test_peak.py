@@ -51,6 +51,18 @@ def test_parameters_and_state_are_most_with_a_small_batch():
     assert "Shard" in finding.fixes[0].title
 
 
+def test_a_server_that_fills_the_device_is_no_problem_and_gets_its_own_flag():
+    trace = trained(scale=0.25).trace(capacity_bytes=SEGMENT)
+    device, number = trace.devices[0], schema.CATEGORIES.index
+    category = device.tensors.category.copy()
+    category[category == number("gradient")] = number("parameter")
+    category[category == number("optimizer_state")] = number("kv_cache")
+    tensors = device.tensors.replace(category=category)
+    served = replace(device, tensors=tensors)
+    finding = findings(replace(trace, devices=(served,)))["MD102"]
+    assert (finding.severity, [fix.change for fix in finding.fixes]) == ("info", ["--tensor-parallel-size 2"])
+
+
 def test_what_is_left_out_where_nothing_is_known():
     assert findings(trained().trace(stacks=False)) == {}
     empty = Training().trace()

@@ -164,6 +164,11 @@ def test_memory_of_graphs_is_listed_by_the_captured_batch_size():
     }
 
 
+def test_the_pools_are_those_after_the_last_capture():
+    (finding,) = private_pools.analyze(engine((4, "graph capture: 8 requests")), Context())
+    assert finding.title.startswith("1 private pool holds 140.00 MiB")
+
+
 def test_a_capture_of_unknown_size_is_not_counted_for_the_size_before():
     marks = ((4, "graph capture: 8 requests"), (6, "graph capture: unknown size"), (8, "graph capture: 1 requests"))
     assert sizes(*marks) == {

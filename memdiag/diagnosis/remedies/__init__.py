@@ -63,6 +63,7 @@ REMEDIES: Registry[Remedy] = Registry(
         "smaller-model": f"{_HERE}.demand:SMALLER_MODEL",
         "offload": f"{_HERE}.demand:OFFLOAD",
         "shard": f"{_HERE}.state:SHARD",
+        "tensor-parallel": f"{_HERE}.state:TENSOR_PARALLEL",
         "smaller-optimizer": f"{_HERE}.state:OPTIMIZER",
         "fused-optimizer": f"{_HERE}.state:FUSED",
         "one-by-one": f"{_HERE}.state:ONE_BY_ONE",

@@ -65,6 +65,7 @@ SHARD_OPTIMIZER = Plain(
     ),
     on_torch,
 )
+TENSOR_PARALLEL = Plain(LazyFix("remedies.tensor-parallel", "flag", "--tensor-parallel-size 2"), on_torch)
 SHARD_EARLY = Plain(LazyFix("remedies.shard-early", "code", 'with torch.device("meta"):'), on_torch)
 LOAD_TO_HOST = Plain(
     LazyFix("remedies.load-to-host", "code", 'model.load_state_dict(torch.load(path, map_location="cpu", mmap=True))'),
