@@ -19,7 +19,7 @@ from memdiag.serving.use import use_of
 from memdiag.text import phrase
 
 MOST_BYTES = 256 << 20  # a start-up log is far smaller
-LONGEST_LINE = 20_000  # vLLM prints its configuration on one line
+LONGEST_LINE = 100_000  # vLLM and SGLang print their configuration on one line
 LONGEST_MESSAGE = 400
 _COLOURS = re.compile(r"\x1b?\[\d{1,2}(?:;\d{1,3})*m")  # of a terminal; the clipboard may lose the escape character
 _TABLE_OF_NVIDIA_SMI = re.compile(r"\d+MiB / +(\d+)MiB")

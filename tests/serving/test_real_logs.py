@@ -117,6 +117,17 @@ def test_sglang_without_a_figure_for_the_weights_and_with_a_cache_sized_after_ca
     assert report.kv_tokens == 300
 
 
+def test_sglangs_settings_in_the_form_of_a_dictionary_begin_a_new_start():
+    start = (
+        "[2026-11-28 22:51:01] server_args={'model_path': 'toy', 'mem_fraction_static': 0.84, 'context_length': 4096, "
+        "'cuda_graph_max_bs_decode': 64}\n"
+    )
+    load = "[2026-11-28 22:51:02] Load weight end. type=Toy, avail mem=40.00 GB, mem usage=20.00 GB.\n"
+    report = read_log_text(start + load + start + load)
+    assert parts(report.cards[0]) == {"weights": 20, "free": 40}
+    assert report.settings == {"--mem-fraction-static": 0.84, "--context-length": 4096, "--cuda-graph-max-bs": 64}
+
+
 def test_the_rest_of_an_sglang_card_is_unknown_without_the_weights():
     text = (
         "[2026-05-28 02:59:01 TP0] Load weight begin. avail mem=60.00 GB\n"

@@ -45,7 +45,9 @@ SIGNS = (
     "max_total_num_tokens=",
     "Capture cuda graph",
 )
-START = re.compile(r"server_args=ServerArgs\(")  # a draft model initializes and loads after it, in the same process
+START = re.compile(
+    r"server_args=(?:ServerArgs\(|\{)"
+)  # a draft model initializes and loads after it, in the same process
 KEPT = ("total",)
 _ANY = r"(?:[^,]*, )*?"  # what newer versions print before the numbers
 RULES = (
@@ -78,10 +80,10 @@ RULES = (
     rule(r"capacity of <total:size> of which <end:size> is free"),
     rule(r"max_total_num_tokens=<tokens:int>", of_server=True),
     rule(r"max_running_requests=<running:int>", of_server=True),
-    rule(r"context_len(?:gth)?=<length:int>", of_server=True),
-    rule(r"\bmem_fraction_static=<fraction:float>", of_server=True),
+    rule(r"context_len(?:gth)?(?:=|': )<length:int>", of_server=True),
+    rule(r"\bmem_fraction_static(?:=|': )<fraction:float>", of_server=True),
     rule(r"--mem-fraction-static[= ]<fraction:float>", of_server=True),
-    rule(r"cuda_graph_max_bs=<graph_bs:int>", of_server=True),
+    rule(r"cuda_graph_max_bs(?:=|(?:_decode)?': )<graph_bs:int>", of_server=True),
     rule(r"sglang(?: version)?[= ]+v?(?=\d)<version:word>", of_server=True),
 )
 _FREE = ("end", "captured", "capture", "pooled", "loaded")  # the latest line counts
