@@ -14,13 +14,15 @@ from memdiag.allocator.workload import Workload
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.fix.casts import Casts
 from memdiag.fix.edit import Edit, edited, live_curve
+from memdiag.fix.workspaces import ConvolutionWorkspaces
 from memdiag.offload.modules import Modules
 from memdiag.offload.passes import Passes
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 
-_PREPARED = ("view", "passes", "modules", "casts", "scratch")
+_MODULES = "/torch/nn/modules/module.py"
+_PREPARED = ("view", "passes", "modules", "casts", "workspaces")
 
 
 @dataclass(frozen=True)
@@ -149,18 +151,9 @@ class FixCase:
         return {path: frozenset(sizes) for path, sizes in found.items()}
 
     @cached_property
-    def scratch(self) -> frozenset[int]:
-        """Workspaces of convolutions on CUDA, as rows in Tensors.
-
-        The program survives if such a request fails: PyTorch tries the next algorithm (Conv_v8.cpp, ``try_plans``).
-        """
-        if self.trace.backend != "cuda":
-            return frozenset()
-        stacks, tensors = self.trace.stacks, self.device.tensors
-        own = [(stacks[number] or (None,))[0] for number in range(len(stacks))]
-        named = np.array([frame is not None and "conv" in frame.name.lower() for frame in own] + [False], bool)
-        rows = np.flatnonzero(named[tensors.stack] & (tensors.free_requested_at == tensors.alloc_at + 1))
-        return frozenset(rows.tolist())
+    def workspaces(self) -> ConvolutionWorkspaces:
+        """Workspaces of convolutions, without which the program survives."""
+        return ConvolutionWorkspaces.of(self.trace, self.device)
 
     def peaks_with(self, edit: Edit) -> Peaks:
         """Replays the program with changed requests, in addition to those of chosen remedies."""
@@ -183,7 +176,7 @@ class FixCase:
             subject = replace(self.subject, workload=workload, prepared={})  # marks have numbers of requests
             replay = subject.replay(scenario, log=False)
             reserved, allocated = (int(getattr(replay, name).max(initial=0)) for name in ("reserved", "allocated"))
-            fits = reserved <= self.room_bytes and not self._is_failing(workload, replay)
+            fits = reserved <= self.room_bytes and not np.isin(replay.status, (OUT_OF_MEMORY, UNDEFINED)).any()
             found.append(Peaks(reserved, allocated, fits))
         return min(found, key=lambda each: (each.fits, -each.reserved))
 
@@ -204,19 +197,13 @@ class FixCase:
         fraction = 1.0 if lifts_fraction else self.subject.limits.share or 1.0
         room = min(self.room_bytes, int(fraction * self.budget_bytes))
         fits = reserved <= room
-        if not fits and (allocated <= room or self.scratch):
-            within = self._replay(workload, self._scenario(conf, self.budget_bytes, fraction))
-            fits = not self._is_failing(workload, within)
-            if fits:
+        if not fits and (allocated <= room or self.workspaces.following):
+            card = self._scenario(conf, self.budget_bytes, fraction)
+            within = self.workspaces.replayed(workload, lambda each: self._replay(each, card))
+            fits = within is not None
+            if within is not None:
                 reserved, allocated = (int(getattr(within, name).max(initial=0)) for name in ("reserved", "allocated"))
         return Peaks(reserved, allocated, fits)
-
-    def _is_failing(self, workload: Workload, replay: Replay) -> bool:
-        """Returns whether a request fails that the program cannot do without."""
-        if (replay.status == UNDEFINED).any():
-            return True
-        failed = workload.tensor[replay.status == OUT_OF_MEMORY]
-        return not self.scratch.issuperset(failed.tolist())
 
     def _scenario(self, conf: str | None, capacity: int | None, fraction: float) -> Scenario:
         own = self.subject.recorded if capacity is None else self.subject.on_card(capacity)
@@ -227,12 +214,20 @@ class FixCase:
     def _replay(self, workload: Workload, scenario: Scenario) -> Replay:
         return replace(self.subject, workload=workload).replay(scenario, log=False)
 
-    def callers(self, rows: Array) -> tuple[Frame, ...]:
-        """Returns the program's own lines under which all given tensors were allocated, outermost first."""
+    def callers(self, rows: Array, *, of_models: bool = False) -> tuple[Frame, ...]:
+        """Returns the program's own lines under which all given tensors were allocated, outermost first.
+
+        Args:
+            rows: The tensors, as rows in Tensors.
+            of_models: Whether to ignore the lines inside modules, so that the last line calls a model.
+        """
         stacks = self.trace.stacks
         common: list[Frame] | None = None
         for number in np.unique(self.device.tensors.stack[rows]).tolist():
             frames = [frame for frame in stacks[number][::-1] if frame.is_python]
+            if of_models:
+                called = (at for at, frame in enumerate(frames) if frame.filename.endswith(_MODULES))
+                frames = frames[: next(called, None)]
             if not frames:
                 continue
             if common is None:

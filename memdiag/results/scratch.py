@@ -16,6 +16,9 @@ class Scratch:
         largest_bytes: The largest planned workspace of a call.
         more_bytes: Upper bound, measured rather than documented, on what a card may allocate at the peak beyond the
             recording.
+        workspaces: For each kind of convolution, the workspaces in bytes of the engines that cuDNN proposed, in the
+            order in which PyTorch tries them.
+        is_searching: Whether PyTorch searches for the fastest engine (``torch.backends.cudnn.benchmark``).
     """
 
     planner: str
@@ -23,3 +26,5 @@ class Scratch:
     num_unknown_calls: int
     largest_bytes: int
     more_bytes: int
+    workspaces: tuple[tuple[int, ...], ...] = ()
+    is_searching: bool = False

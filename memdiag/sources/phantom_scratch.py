@@ -20,6 +20,8 @@ CONSTANT_BYTES = 128 * MIB  # a card may add this to the workspace of a convolut
 OPERANDS = 4  # an unplanned workspace is probably at most this many times its operands
 
 _MOST = 1 << 50
+_SEARCH = 2  # plans for each list of engines, above which PyTorch searches for the fastest one
+_MOST_LISTS, _MOST_ENGINES = 1024, 1024
 _OPERATIONS = ("convolution", "attention", "recurrent", "other")
 _TALLY = ("calls", "unknown_calls", "largest_bytes", "largest_unknown_operand_bytes")
 
@@ -41,6 +43,8 @@ def scratch_in(own: Mapping[str, Any]) -> Scratch | None:
         num_unknown_calls=sum(tally["unknown_calls"] for tally in tallies.values()),
         largest_bytes=max(tally["largest_bytes"] for tally in tallies.values()),
         more_bytes=max(more),
+        workspaces=_workspaces(given.get("workspaces")),
+        is_searching=(_count(given.get("plans")) or 0) > _SEARCH * (_count(given.get("lists")) or 0),
     )
 
 
@@ -71,6 +75,12 @@ def _tally(given: Any) -> dict[str, int] | None:
         return None
     counts = {name: count for name in _TALLY if (count := _count(given.get(name))) is not None}
     return counts if len(counts) == len(_TALLY) and counts["calls"] else None
+
+
+def _workspaces(given: Any) -> tuple[tuple[int, ...], ...]:
+    lists = given[:_MOST_LISTS] if isinstance(given, list) else []
+    found = [[_count(each) for each in row[:_MOST_ENGINES]] for row in lists if isinstance(row, list)]
+    return tuple(tuple(each for each in row if each is not None) for row in found)
 
 
 def _count(value: Any) -> int | None:

@@ -42,6 +42,12 @@ def test_a_card_may_add_a_constant_to_planned_convolutions():
     assert read.more_bytes == CONSTANT_BYTES
 
 
+def test_the_workspaces_of_all_engines_are_read():
+    read = scratch_in(own(convolution=PLANNED, workspaces=[[5, 0, 7], [], "x", [-1, 2]], plans=6, lists=2))
+    assert (read.workspaces, read.is_searching) == (((5, 0, 7), (), (2,)), True)
+    assert not scratch_in(own(convolution=PLANNED, workspaces=[[5]], plans=2, lists=2)).is_searching
+
+
 def test_planned_attention_is_known():
     assert scratch_in(own(attention=PLANNED)).more_bytes == 0
 

@@ -112,7 +112,7 @@ def _choose(case: FixCase, blocks: list[Block]) -> tuple[int, ...]:
 
     at = bisect_left(front, True, key=lambda each: peaks(each).fits)
     found = front[at] if at < len(front) else None
-    limit = None if case.scratch else case.room_bytes  # the program survives if a scratch request fails
+    limit = None if case.workspaces.following else case.room_bytes  # a program survives without workspaces
     possible = [each for each in sets if limit is None or each.peak <= limit]
     possible = [each for each in possible if found is None or each.cost < found.cost]
     tried = max(min(_TRIED, _CALLS // max(len(case.subject.workload.op), 1)), _LEAST_TRIED)

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 
 #include "config.h"
 
 namespace phantom {
 namespace {
 
+constexpr size_t kMostLists = 512;  // of workspaces; more shapes of convolutions are not noted
 constexpr const char* kNames[kNumOperations] = {"convolution", "attention", "recurrent", "other"};
 
 struct Tally {
@@ -18,6 +20,8 @@ struct Scratch {
   Tally tallies[kNumOperations];
   uint64_t planner_version = 0, num_communicators = 0, communicator_bytes = 0;
   uint64_t num_graphs = 0, num_graph_nodes = 0, graph_bytes = 0;
+  std::set<std::vector<int64_t>> workspaces;
+  uint64_t num_lists = 0, num_plans = 0;  // of workspaces; of convolutions
 };
 Scratch& scratch() {
   static Scratch* const all = new Scratch;
@@ -37,6 +41,19 @@ void note_scratch(Operation operation, int64_t bytes, uint64_t operand_bytes) {
   } else {
     tally.largest_bytes = std::max(tally.largest_bytes, static_cast<uint64_t>(bytes));
   }
+}
+
+void note_workspaces(const std::vector<int64_t>& bytes) {
+  Scratch& all = scratch();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  all.num_lists++;
+  if (!bytes.empty() && all.workspaces.size() < kMostLists) all.workspaces.insert(bytes);
+}
+
+void note_convolution_plan() {
+  Scratch& all = scratch();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  all.num_plans++;
 }
 
 void note_planner(uint64_t version) {
@@ -72,6 +89,15 @@ std::string scratch_facts() {
   if (all.num_graphs) {
     result += ", \"graphs\": {\"count\": " + std::to_string(all.num_graphs) + ", \"nodes\": " + std::to_string(all.num_graph_nodes) +
               ", \"bytes\": " + std::to_string(all.graph_bytes) + "}";
+  }
+  if (!all.workspaces.empty()) {
+    result += ", \"workspaces\": [";
+    for (const std::vector<int64_t>& list : all.workspaces) {
+      result += result.back() == '[' ? "[" : ", [";
+      for (size_t i = 0; i < list.size(); i++) result += (i ? ", " : "") + std::to_string(list[i]);
+      result += "]";
+    }
+    result += "], \"plans\": " + std::to_string(all.num_plans) + ", \"lists\": " + std::to_string(all.num_lists);
   }
   for (int i = 0; i < kNumOperations; i++) {
     const Tally& tally = all.tallies[i];

@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include <string>
+#include <vector>
 
 namespace phantom {
 
@@ -12,6 +13,13 @@ constexpr int64_t kUnknownScratch = -1;
 
 // One call of an operation. `bytes`: the workspace that the real cuDNN plans for it, or kUnknownScratch; `operand_bytes`: its tensors.
 void note_scratch(Operation operation, int64_t bytes, uint64_t operand_bytes);
+
+// The workspaces of the engines that the real cuDNN proposes for a convolution, in its order. PyTorch tries the next engine where the
+// workspace of one cannot be allocated.
+void note_workspaces(const std::vector<int64_t>& bytes);
+
+// A plan of a convolution. Where PyTorch searches for the fastest engine, it makes a plan of each.
+void note_convolution_plan();
 
 // The cuDNN that plans, such as 92000; not called where none does.
 void note_planner(uint64_t version);

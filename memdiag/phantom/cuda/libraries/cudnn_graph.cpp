@@ -133,6 +133,18 @@ int answer_without_planner(const Descriptor& descriptor, int name, int type, int
   return 0;
 }
 
+// The workspaces of some configurations of engines. Consecutive equal ones are one: where one cannot be allocated, the other cannot.
+std::vector<int64_t> workspaces_of(void* const* configs, int64_t num_configs) {
+  std::vector<int64_t> found;
+  for (int64_t i = 0; i < num_configs; i++) {
+    int64_t bytes = 0, count = 0;
+    if (planner()->get(configs[i], kConfigWorkspace, kInt64, 1, &count, &bytes) != 0 || count != 1) continue;
+    bytes += static_cast<int64_t>(config().cudnn_extra);
+    if (found.empty() || found.back() != bytes) found.push_back(bytes);
+  }
+  return found;
+}
+
 int answer_of_planner(const Descriptor& descriptor, int name, int type, int64_t wanted, int64_t* count, void* values) {
   if (type != kDescriptor || !values) {
     int status = planner()->get(descriptor.real, name, type, wanted, count, values);
@@ -147,7 +159,10 @@ int answer_of_planner(const Descriptor& descriptor, int name, int type, int64_t 
     result.inherit(descriptor);
     results.push_back(result.real);
   }
-  return planner()->get(descriptor.real, name, type, wanted, count, results.data());
+  int status = planner()->get(descriptor.real, name, type, wanted, count, results.data());
+  if (status == 0 && name == kHeuristicResults && descriptor.operation == Operation::kConvolution)
+    note_workspaces(workspaces_of(results.data(), std::min(wanted, *count)));
+  return status;
 }
 
 // For a plan of attention, cuDNN compiles a kernel for each new shape, which takes 0.3 to 1 s: in `generate`, for each token. The engine's
@@ -182,6 +197,7 @@ API int cudnnBackendFinalize(Descriptor* descriptor) {
   // An engine that does not support the operation is passed over on the card too.
   if (status >= kFirstNotSupported && status <= kLastNotSupported && descriptor->kind != kHeuristics) return status;
   if (status != 0) stop_planning(*descriptor);
+  else if (descriptor->kind == kPlan && descriptor->operation == Operation::kConvolution) note_convolution_plan();
   return 0;
 }
 API int cudnnBackendSetAttribute(Descriptor* descriptor, int name, int type, int64_t count, const void* values) {
