@@ -45,6 +45,7 @@ LOOKS = 32  # number of earlier moments to examine: each takes time proportional
 _FORWARD, _BACKWARD, _OUTSIDE = (PHASES.index(name) for name in ("forward", "backward", "outside"))
 _INPUT = CATEGORIES.index("input")
 _FUNCTIONS = "/torch/nn/functional.py"
+_LOSSES = "/torch/nn/modules/loss.py"
 _BY_DESIGN = [
     *(CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "workspace", "kv_cache")),
     _INPUT,
@@ -84,7 +85,7 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
 def find_passes(view: DeviceView) -> KeptPasses | None:
     """Returns the forward passes that are retained without use at the moment of a view, or None."""
     device, tensors = view.device, view.device.tensors
-    passes = _passes(device)
+    passes = _with_losses(view, _passes(device))
     made = (tensors.alloc_at >= 0) & (~np.isin(tensors.category, _BY_DESIGN) | _of_losses(view))
     of_tensor = np.where(made, passes[np.maximum(tensors.alloc_at, 0)], -1)
     now = _kept_at(view, passes, of_tensor, view.at)
@@ -108,11 +109,11 @@ def find_passes(view: DeviceView) -> KeptPasses | None:
 
 
 def _of_losses(view: DeviceView) -> Array:
-    """Returns which tensors are inputs by their lifetime, but made by a function for losses between two forwards."""
+    """Returns which inputs of modules are made by other modules, or by a function for losses between two forwards."""
     stacks, tensors = view.trace.stacks, view.device.tensors
     named = np.array([frame.filename.replace("\\", "/").endswith(_FUNCTIONS) for frame in stacks.frames], bool)
     below = np.append(stacks.with_frame(named), False) if named.any() else np.zeros(len(stacks) + 1, bool)
-    found: Array = below[tensors.stack] & (tensors.category == _INPUT)
+    found: Array = (below[tensors.stack] | (tensors.phase_alloc == _FORWARD)) & (tensors.category == _INPUT)
     return found
 
 
@@ -127,6 +128,32 @@ def _passes(device: DeviceTrace) -> Array:
     number = np.arange(len(own))
     follows = (own == _OUTSIDE) & (np.concatenate(([-1], own[:-1])) == _FORWARD)
     found: Array = np.where(own == _FORWARD, number, np.where(follows, number - 1, -1))[np.cumsum(is_first) - 1]
+    return found
+
+
+def in_losses(view: DeviceView) -> Array:
+    """Returns which tensors are made in the modules of PyTorch that compute losses."""
+    stacks = view.trace.stacks
+    named = np.array([frame.filename.replace("\\", "/").endswith(_LOSSES) for frame in stacks.frames], bool)
+    below = np.append(stacks.with_frame(named), False) if named.any() else np.zeros(len(stacks) + 1, bool)
+    found: Array = below[view.device.tensors.stack]
+    return found
+
+
+def _with_losses(view: DeviceView, passes: Array) -> Array:
+    """Returns the passes with those that only compute a loss in a module of PyTorch as part of the one before."""
+    tensors, below = view.device.tensors, in_losses(view)
+    if not below.any():
+        return passes
+    at = np.maximum(tensors.alloc_at, 0)
+    made = (tensors.alloc_at >= 0) & (view.device.events.phase[at] == _FORWARD)
+    of_tensor = np.where(made, passes[at], -1)
+    numbers = np.unique(passes[passes >= 0])
+    others = np.unique(of_tensor[~below & (of_tensor >= 0)])
+    is_loss = np.isin(numbers, of_tensor[below]) & ~np.isin(numbers, others)
+    place = np.maximum.accumulate(np.where(is_loss, -1, np.arange(len(numbers))))
+    owner = np.where(place >= 0, numbers[place], numbers)
+    found: Array = np.where(passes >= 0, owner[np.searchsorted(numbers, np.maximum(passes, numbers[0]))], -1)
     return found
 
 

@@ -12,14 +12,20 @@ from memdiag.trace.schema import PHASES
 from tests.training import MAIN, MIB, Frame, Training, forward
 
 EVALUATE = Frame("/app/train.py", 55, "evaluate")
+CRITERION = Frame("/lib/torch/nn/modules/loss.py", 1297, "forward")
 LOSS = Frame("/lib/torch/nn/functional.py", 3555, "cross_entropy")
 
 
 class Evaluated(Training):
     """Runs three training steps, then retained forward passes."""
 
-    def passes(self, count: int, *, kept: float = 1.0, backward: bool = False, loss: int = 0) -> None:
-        """Runs forward passes; ``kept`` and the bytes of ``loss`` apply to each pass, ``backward`` to all of them."""
+    def passes(
+        self, count: int, *, kept: float = 1.0, backward: bool = False, loss: int = 0, in_module: bool = False
+    ) -> None:
+        """Runs forward passes.
+
+        ``kept`` and the bytes of ``loss``, which a module may compute, apply to each pass, ``backward`` to all of them.
+        """
         graphs = []
         for _ in range(count):
             self.phase = "forward"
@@ -29,7 +35,12 @@ class Evaluated(Training):
             for addr in graph[round(3 * kept) :]:
                 self.free(addr)
             graphs += graph[: round(3 * kept)]
-            if loss:
+            if in_module:
+                self.phase = "forward"
+                self.alloc(loss, (LOSS, CRITERION, EVALUATE, MAIN), "input")
+                self.phase = "outside"
+                self.passing(512, (EVALUATE, MAIN))
+            elif loss:
                 self.alloc(loss, (LOSS, EVALUATE, MAIN), "input")
         if backward:
             self._backward([graphs.pop(), *graphs[:3]], self.size)
@@ -81,6 +92,11 @@ def test_an_evaluation_that_keeps_its_graphs_is_named_with_the_line_that_calls_t
 
 def test_what_a_loss_keeps_is_part_of_the_graph_though_it_lives_as_long_as_an_input():
     (finding,) = found(trained(count=6, loss=100 * MIB))
+    assert finding.evidence[0].value == 5 * (3 * 2 * 32 + 100) * MIB
+
+
+def test_a_loss_that_a_module_computes_belongs_to_the_pass_before():
+    (finding,) = found(trained(count=6, loss=100 * MIB, in_module=True))
     assert finding.evidence[0].value == 5 * (3 * 2 * 32 + 100) * MIB
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from memdiag.analyzers.kept_passes import all_such, find_passes
+from memdiag.analyzers.kept_passes import all_such, find_passes, in_losses
 from memdiag.fix.base import Proposal
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
@@ -24,7 +24,8 @@ def propose(case: FixCase) -> Iterable[Proposal]:
     if found is None:
         return
     rows = _without_backward(case, found.rows)
-    lines = case.callers(rows[case.device.tensors.phase_alloc[rows] == _FORWARD])  # not the loss, which follows
+    is_model = (case.device.tensors.phase_alloc == _FORWARD) & ~in_losses(case.view)  # the loss follows
+    lines = case.callers(rows[is_model[rows]], of_models=True)
     if not lines:
         return
     yield Proposal(
