@@ -56,7 +56,7 @@ class Imports:
         execute = loader.exec_module
 
         def exec_module(module: Any) -> None:
-            del loader.exec_module  # removes the override of the method
+            vars(loader).pop("exec_module", None)  # the override; another finder may have wrapped and removed it
             with self._one():
                 execute(module)
 
