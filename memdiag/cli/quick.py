@@ -86,7 +86,7 @@ class _WhenGiven:
 
 
 def _as_it_is(value: Any, param: Any) -> Any:
-    """Returns the converted value of a text, an unchecked path, a flag or a missing option.
+    """Returns the converted value of a text, an unchecked path, a flag, a default number or a missing option.
 
     Returns _UNKNOWN if typer must check and convert the value.
     """
@@ -96,6 +96,8 @@ def _as_it_is(value: Any, param: Any) -> Any:
     if wanted is bool and isinstance(value, bool):
         return value
     if wanted is str and isinstance(value, str):
+        return value
+    if wanted in (int, float) and type(value) is wanted:  # the default; the command line holds texts
         return value
     if wanted is Path and isinstance(value, str) and not _asks(param.type_descriptor.parameter_info):
         return Path(value)

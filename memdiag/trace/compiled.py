@@ -133,10 +133,13 @@ class Kept:
 
         This may differ from ``__module__``: another module creates the loop with the functions of a policy.
         """
+        own: str = self.__module__
+        if getattr(sys.modules[own], self.__qualname__, None) is self:
+            return own
         for name, module in sys.modules.items():
             if any(value is self for value in getattr(module, "__dict__", {}).values()):
                 return name
-        return self.__module__
+        return own
 
     def _run_plain(self, arguments: tuple[Any, ...]) -> Any:
         return uncompiled.run(self.py_func, arguments, makes_arrays=self._options.get("_nrt", True))

@@ -271,9 +271,9 @@ def _run(state: State, nodes: Nodes, log: Array, out: Array, calls: Calls, block
         The number of calls that have been run.
     """
     end = min(len(calls.op), state.until)
-    while state.at < end:
+    while True:  # in this form, Python 3.11 specialises the loop when it runs uncompiled
         i = state.at
-        if not _has_room(state) or not has_own_room(own, i):
+        if i >= end or not _has_room(state) or not has_own_room(own, i):
             break
         state.call = i
         if prepare(state, nodes, log, own, i):

@@ -14,8 +14,8 @@ from memdiag.trace.table import Array
 def unsigned(buf: Array, at: int, width: int) -> int:
     """Returns the little-endian number of ``width`` bytes (8 at most); 8 bytes are a signed number."""
     value = np.int64(0)
-    for i in range(min(width, 7)):
-        value |= np.int64(buf[at + i]) << np.int64(8 * i)
+    for i in range(width if width < 8 else 7):
+        value |= np.int64(buf[at + i]) << 8 * i
     if width >= 8:
         value |= signed(buf[at + 7]) << np.int64(56)
     return int(value)

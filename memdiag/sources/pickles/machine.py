@@ -139,13 +139,13 @@ def run(
     buf, size, is_last, before = window
     pos, top, num_marks = state[POS], state[TOP], state[MARKS]
     fresh = np.int64(0)  # the value that this opcode pushes
-    stack = store.stack
-    while pos < size:
+    stack, memo, memo_direct = store.stack, store.memo, store.memo_direct
+    while True:  # in this form, Python 3.11 specialises the loop when it runs uncompiled
+        if pos >= size:
+            break
         state[POS], state[TOP], state[MARKS] = pos, top, num_marks
         opcode = buf[pos]
         at = pos + 1
-        if op.IS_FORBIDDEN[opcode]:
-            return FORBIDDEN
         pushes = False
         if opcode == op.BINGET or opcode == op.LONG_BINGET or opcode == op.GET:
             if opcode == op.GET:
@@ -165,7 +165,7 @@ def run(
             if index < 0 or index >= counts[N_MEMO]:
                 return BAD_MEMO
             if build:
-                fresh = store.memo[memo_slot(index, fetched, store)] ^ NONE_THERE
+                fresh = memo[index if index < memo_direct else memo_slot(index, fetched, store)] ^ NONE_THERE
                 if fresh & 7 == NONE_THERE:
                     return BAD_MEMO
             else:
@@ -387,7 +387,7 @@ def run(
                 state[ROOT] = filled(stack[0], counts, store)
             return OK
         else:
-            return UNKNOWN_OPCODE
+            return FORBIDDEN if op.IS_FORBIDDEN[opcode] else UNKNOWN_OPCODE
         if pushes:
             if build:
                 stack[top] = fresh

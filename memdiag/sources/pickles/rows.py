@@ -134,29 +134,33 @@ def store_row(row: int, first: int, top: int, stack: Array, store: Any) -> bool:
 
     Returns False if it is not a regular entry.
     """
-    rows = store.rows
-    for slot in range(len(rows.numbers)):
-        rows.numbers[slot, row] = rows.missing[slot]
-    for slot in range(len(rows.links)):
-        rows.links[slot, row] = -1
-    for slot in range(len(rows.pairs)):
-        rows.pairs[slot, row, 0] = rows.pairs[slot, row, 1] = -1
-    found = np.int64(0)
+    rows, role = store.rows, store.string_code
+    numbers, links, pairs = rows.numbers, rows.links, rows.pairs
+    for slot in range(len(numbers)):
+        numbers[slot, row] = rows.missing[slot]
+    for slot in range(len(links)):
+        links[slot, row] = -1
+    for slot in range(len(pairs)):
+        pairs[slot, row, 0] = pairs[slot, row, 1] = -1
+    found, num_others = np.int64(0), 0
     for i in range(first, top, 2):
         if stack[i] & 7 != STR:
             return False
-        field = np.int64(store.string_code[stack[i] >> 3])
+        field = np.int64(role[stack[i] >> 3])
         if 0 <= field < _FIRST_WORD:
             found |= np.int64(1) << field
             if not _store_value(row, field, stack[i + 1], store):
                 return False
+        else:
+            num_others += 1
     if found & rows.required[0] != rows.required[0]:
         return False
     rows.seen[0] |= found
-    for i in range(first, top, 2):
-        name = stack[i] >> 3
-        if not 0 <= store.string_code[name] < _FIRST_WORD:
-            rows.others[name] = True
+    if num_others > 0:
+        for i in range(first, top, 2):
+            name = stack[i] >> 3
+            if not 0 <= role[name] < _FIRST_WORD:
+                rows.others[name] = True
     return True
 
 
