@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from memdiag.trace.compiling import Compilation
     from memdiag.trace.model import Trace
 
+_MANY_OBJECTS = 50_000  # between two garbage collections; with Python's own value, they take a tenth of a short run
 _WORTH_SAYING = 2.0  # seconds of compiling that are announced
 _stop_announcing: list[Callable[[], None]] = []
 
@@ -26,6 +28,7 @@ def read_trace(path: Path, lead: str = "") -> Trace:
     Raises:
         MemdiagError: The file is not a trace, or cannot be read.
     """
+    gc.set_threshold(_MANY_OBJECTS)
     with busy(phrase("progress.loading", lead=lead)):
         from memdiag.sources import load
 

@@ -6,7 +6,6 @@ else to stderr. ``MEMDIAG_DEBUG=1`` shows the traceback of an error as well.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Iterable
@@ -21,7 +20,6 @@ from memdiag.cli.talk import do_without_unicode, say_error
 from memdiag.errors import COULD_NOT, DONE, MemdiagError
 
 INTERRUPTED = 130
-_MANY_OBJECTS = 50_000  # between two garbage collections; with Python's own value, they take a tenth of a short run
 _REDACT, _LANG = "--redact", "--lang"
 
 COMMANDS = tuple(TASKS)  # in the order of the help; each is a module of this package with a function of that name
@@ -162,8 +160,6 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: The arguments without the name of the program; None: those of the process.
     """
-    if arguments is None:
-        gc.set_threshold(_MANY_OBJECTS)  # this process is mostly short, and has no large cycles
     given = sys.argv[1:] if arguments is None else arguments
     do_without_unicode()
     try:

@@ -149,7 +149,7 @@ def test_the_verdict_of_each_situation(goldens):
     assert said("cuda-2.13.0-empty") == "This snapshot contains no memory."
     assert (
         said("cuda-2.13.0-graphs")
-        == "Peak 82.00 MiB reserved, 80.00 MiB allocated: 2.00 MiB (2.4%) lost to fragmentation."
+        == "Peak 80.00 MiB allocated in 82.00 MiB reserved: 2.00 MiB (2.4%) lost to fragmentation."
     )
     assert said("cuda-2.13.0-train").endswith("The largest category at the peak is activations (43%).")
     assert said("cuda-2.13.0-max-split").endswith("92.00 MiB (1.8%) lost to fragmentation, 2.43 GiB cached for reuse.")

@@ -61,6 +61,6 @@ def test_every_recording_has_a_card_that_agrees_with_its_report(goldens):
             assert result.is_offered
             assert is_relevant(result) or is_solution(result)
         if card.code:
-            assert card.remedy in [
-                fix.title for finding in report.findings for fix in finding.fixes if finding.code == card.code
-            ]
+            titles = [fix.title for finding in report.findings for fix in finding.fixes if finding.code == card.code]
+            optional = [f"nothing is necessary. For a lower peak: {title}" for title in titles]
+            assert card.remedy in titles or (card.severity == "ok" and card.remedy in optional)

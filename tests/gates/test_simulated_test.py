@@ -97,7 +97,7 @@ def test_a_marked_test_runs_on_a_simulated_device(python, tmp_path, root):
     }, said
     assert "memdiag: peak_allocated is 128.00 MiB: 32.00 MiB over the budget of 96.00 MiB" in said
     assert "    64.00 MiB tensors of test_it.py:15 test_step (1 tensor)" in said
-    assert "  Peak 128.00 MiB reserved, 128.00 MiB allocated" in said, "the headline of the report"
+    assert "  Peak 128.00 MiB allocated in 128.00 MiB reserved" in said, "the headline of the report"
     assert "  MD" in said, "its first finding"
     assert "ended with exit status 9 before the test had a result" in said
     assert "memdiag: cuda:h-of-another-maker: memdiag does not know this device" in said

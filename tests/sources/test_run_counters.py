@@ -52,7 +52,7 @@ def test_a_new_peak_between_two_samples_is_a_row_before_the_second(tmp_path):
 def test_the_report_says_what_cannot_be_known(tmp_path):
     report = build_report(recording(tmp_path, row(2, 1), row(8, 5), row(6, 3)))
     text = full.render(report)
-    assert "Peak 8.00 MiB reserved, 5.00 MiB allocated" in text
+    assert "Peak 5.00 MiB allocated in 8.00 MiB reserved" in text
     assert "MD908" in text
     assert "keeps no" in text
     assert "_record_memory_history" not in text  # this accelerator has no such function

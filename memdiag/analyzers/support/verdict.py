@@ -18,6 +18,7 @@ from memdiag.units import format_bytes
 _REPLAYED = ("cuda", "npu")
 _NEEDLESS = ("MD106", "MD127", "MD128", "MD129")  # avoidable memory: more important than any setting
 _GROWTH = "MD301"
+_COMPOSITION = ("MD101", "MD102")
 
 
 def verdict(
@@ -48,6 +49,10 @@ def verdict(
     mine = [finding for finding in findings if finding.device in {None, device.device}]
     results = [result for result in what_if if result.device == device.device]
     chosen, result = _first(mine, results)
+    remedy = chosen[1].title if chosen else phrase("verdict.first.none")
+    if chosen is None and severity is None:
+        chosen = _for_a_lower_peak(mine)
+        remedy = phrase("verdict.first.optional", fix=chosen[1].title) if chosen else phrase("verdict.first.nothing")
     loss = device.fragmentation.lost_bytes
     own = next((each for each in trace.devices if each.device == device.device), None)
     fits, basis = (
@@ -59,7 +64,7 @@ def verdict(
         device.device,
         lost_bytes=loss,
         loss=_loss_words(device, loss),
-        remedy=chosen[1].title if chosen else phrase("verdict.first.none"),
+        remedy=remedy,
         command=chosen[1].change if chosen else "",
         code=chosen[0].code if chosen else "",
         peak_reserved_bytes=result.baseline_bytes if result else None,
@@ -97,6 +102,11 @@ def _first(findings: Sequence[Finding], results: Sequence[WhatIf]) -> tuple[_Cho
         return next((offer for offer in every if offer[1].change == best.change), None), best
     chosen = needless or next(iter(offers), None)
     return chosen, None
+
+
+def _for_a_lower_peak(findings: Sequence[Finding]) -> _Chosen | None:
+    """Returns the first remedy for the largest part of the peak, for a run without problems."""
+    return next(((each, each.fixes[0]) for each in findings if each.code in _COMPOSITION and each.fixes), None)
 
 
 def _is_root(finding: Finding) -> bool:

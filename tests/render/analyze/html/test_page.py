@@ -60,7 +60,7 @@ def at_peak(trace):
 def test_every_section_is_drawn_when_it_is_shown(shown, report):
     for section in SECTIONS:
         shown.show(section)
-    assert shown.page.locator("h1").inner_text().startswith("Peak 2.97 GiB reserved")
+    assert shown.page.locator("h1").inner_text().startswith("Peak 2.27 GiB allocated in 2.97 GiB reserved")
     assert shown.page.locator("#findings-list article").count() == len(report.findings)
     assert shown.page.locator("#policies-table tbody tr").count() >= 4
     assert shown.page.locator("#headline .badge").inner_text() == "WARNING"
