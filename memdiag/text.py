@@ -242,7 +242,7 @@ _CHINESE = {
 
 # ---------------------------------------------------------------------------------------------- text of a file
 # Each drawing character has a one-character replacement, so that bars stay aligned.
-_ASCII = dict(zip("█▓▒▚░·▼▲─│┤└…", "#%+x:.v^-||+~", strict=True)) | {"→": "->", "±": "+-"}
+_ASCII = dict(zip("█▓▒▚░·▼▲─│┤└…▁▂▃▄▅▆▇", "#%+x:.v^-||+~_.:-=+*", strict=True)) | {"→": "->", "±": "+-"}
 FALLBACK = "memdiag-ascii"  # error handler for characters that an encoding lacks, see ``errors`` of ``str.encode``
 
 

@@ -100,6 +100,25 @@ class ServingFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class UsePoint:
+    """Use of the KV cache in one line of the log.
+
+    Attributes:
+        line: The line, from 1.
+        time: Time of the line, as in the log; "" if it has none.
+        usage: Share of the KV cache in use, 0 to 1.
+        running: Running requests.
+        waiting: Waiting requests.
+    """
+
+    line: int
+    time: str
+    usage: float
+    running: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServingUse:
     """Use of the KV cache while the server ran, from the lines that the engine writes at intervals.
 
@@ -117,6 +136,8 @@ class ServingUse:
             waited although the KV cache had room), "ample" (at most 60 % was in use, and no request waited) or "fits".
         needed_bytes: For "ample": KV cache of a card for the peak and a quarter more; null: unknown.
         fixes: Flags to change.
+        points: The use over time, at most 60 points: the first and the last of these lines, and the line with the
+            largest share of each equal part of the lines between them.
     """
 
     num_samples: int
@@ -131,6 +152,7 @@ class ServingUse:
     conclusion: UseConclusion
     needed_bytes: int | None
     fixes: tuple[Fix, ...] = ()
+    points: tuple[UsePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

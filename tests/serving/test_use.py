@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from memdiag.render.serving.json import render as as_json
 from memdiag.render.serving.md import render as markdown
 from memdiag.render.serving.terminal import render as terminal
+from memdiag.render.support.look import Look
 from memdiag.serving.read import read_log_text
 from memdiag.units import GIB
 
@@ -102,3 +105,41 @@ def test_reports_show_the_peak_and_what_follows():
         assert "peak: 99.1% (07-01 09:10:00, line 7)" in text
         assert "at least 2" in text
         assert "--max-num-seqs 7" in text
+
+
+def test_the_use_over_time_has_at_most_60_points_with_its_ends_and_its_peak():
+    lines = "".join(vllm(number % 60, 4, 0, 99.0 if number == 77 else number / 10) for number in range(200))
+    report = read_log_text(VLLM + lines)
+    points = report.use.points
+    assert len(points) == 60
+    assert (points[0].usage, points[-1].usage) == (0.0, 0.199)
+    assert [point.line for point in points] == sorted({point.line for point in points})
+    assert max(points, key=lambda point: point.usage).line == report.use.peak_line
+    assert json.loads(as_json(report))["use"]["points"][-1] == {
+        "line": points[-1].line,
+        "time": "07-01 09:10:19",
+        "usage": 0.199,
+        "running": 4,
+        "waiting": 0,
+    }
+
+
+def test_reports_draw_the_use_over_time():
+    report = read_log_text(VLLM + vllm(0, 1, 0, 0.0) + vllm(10, 8, 2, 100.0) + vllm(20, 4, 0, 55.0))
+    text = "over time: 0.0% at first, 100.0% at the peak, 55.0% at the end (07-01 09:10:00 to 07-01 09:10:20)"
+    assert f"  ▁█▅\n  {text}" in terminal(report, Look(width=120))
+    assert f"  _#=\n  {text}" in terminal(report, Look(width=120, unicode=False))
+    assert f"- {text}: `▁█▅`" in markdown(report)
+    assert "over time" not in terminal(read_log_text(VLLM + vllm(0, 1, 0, 5.0)))
+
+
+def test_iterations_of_tensorrt_llm_are_read():
+    line = (
+        '[TensorRT-LLM][INFO] {"Active Request Count":12,"Context Requests":1,"Free KV cache blocks":50,'
+        '"Max KV cache blocks":200,"Scheduled Requests":10,"Timestamp":"12-13-2023 14:55:14",'
+        '"Used KV cache blocks":150}\n'
+    )
+    use = read_log_text((LOGS / "trtllm_cpp.log").read_text(encoding="utf-8") + line).use
+    assert (use.peak_usage, use.running_at_peak, use.waiting_at_peak) == (0.75, 10, 2)
+    assert use.peak_time == "12-13-2023 14:55:14"
+    assert use.fixes == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memdiag.render.support.look import PLAIN, Look
 from memdiag.render.support.shape import JsonLayout, Shape
-from memdiag.results.serving import ServingCard, ServingFailure, ServingPart, ServingReport, ServingUse
+from memdiag.results.serving import ServingCard, ServingFailure, ServingPart, ServingReport, ServingUse, UsePoint
 
 LAYOUT = JsonLayout(
     name="serving",
@@ -18,6 +18,7 @@ LAYOUT = JsonLayout(
         Shape(ServingPart, null_if_empty=frozenset({"line", "text"})),
         Shape(ServingFailure),
         Shape(ServingUse, null_if_empty=frozenset({"peak_line", "peak_time"})),
+        Shape(UsePoint, null_if_empty=frozenset({"time"})),
     ),
 )
 

@@ -12,6 +12,8 @@ from memdiag.results.serving import ServingFailure, ServingReport
 from memdiag.text import in_ascii, phrase
 from memdiag.version import __version__
 
+_ROW = 60  # columns of the use over time
+
 
 def render(report: ServingReport, look: Look = PLAIN) -> str:
     """Returns the report as markdown; of ``look``, only ``unicode`` is used."""
@@ -28,6 +30,8 @@ def render(report: ServingReport, look: Look = PLAIN) -> str:
         lines += [f"### {escape(phrase('serving.requests'))}", "", *(f"- {escape(line)}" for line in found), ""]
     if report.use is not None:
         lines += [f"### {escape(phrase('serving.use', samples=report.use.num_samples))}", ""]
+        if row := words.use_row(report.use, _ROW):
+            lines.append(f"- {escape(words.use_over_time(report.use))}: {code(row)}")
         lines += [*(f"- {escape(line)}" for line in words.use(report.use)), ""]
         lines += [escape(words.use_means(report.use)), "", *_fixes(report.use.fixes)]
     if settings := words.settings(report):

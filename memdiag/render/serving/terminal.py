@@ -30,6 +30,9 @@ def render(report: ServingReport, look: Look = PLAIN) -> str:
             page.text(line, indent=2)
     if report.use is not None:
         page.title(phrase("serving.use", samples=report.use.num_samples))
+        if row := words.use_row(report.use, page.width - 2):
+            page.text(row, indent=2)
+            page.text(plain(words.use_over_time(report.use)), indent=2)
         for line in words.use(report.use):
             page.text(plain(line), indent=2)
         page.text(words.use_means(report.use), indent=2)

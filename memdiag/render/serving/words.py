@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memdiag.render.support.amounts import percent
+from memdiag.render.support.bar import level_row
 from memdiag.results.serving import ServingCard, ServingPart, ServingReport, ServingUse
 from memdiag.text import Phrase, phrase
 from memdiag.units import format_bytes, format_count
@@ -98,6 +99,25 @@ def use(found: ServingUse) -> list[str]:
     if found.num_preemptions:
         lines.append(phrase("serving.use.preemptions", count=found.num_preemptions))
     return lines
+
+
+def use_row(found: ServingUse, width: int) -> str:
+    """Returns the use over time as a row of blocks in at most ``width`` columns; "" for fewer than 2 points."""
+    return level_row([point.usage for point in found.points], width) if len(found.points) > 1 else ""
+
+
+def use_over_time(found: ServingUse) -> Phrase:
+    """Returns the first, largest and last use, for at least 2 points."""
+    first, last = found.points[0], found.points[-1]
+    begin, end = (point.time or phrase("serving.from.printed", line=point.line) for point in (first, last))
+    return phrase(
+        "serving.use.over-time",
+        first=percent(first.usage),
+        peak=percent(found.peak_usage),
+        last=percent(last.usage),
+        begin=begin,
+        end=end,
+    )
 
 
 def use_means(found: ServingUse) -> Phrase:

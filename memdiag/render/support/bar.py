@@ -6,10 +6,22 @@ from collections.abc import Sequence
 
 from memdiag.render.support.line import StyledText
 
+_LEVELS = "▁▂▃▄▅▆▇█"
+
 
 def bar(share: float, width: int, style: str = "green") -> StyledText:
     """Returns a bar for ``share`` (0 to 1) of ``width`` columns; any value above 0 is visible."""
     return StyledText("█" * max(round(share * width), 1 if share > 0 else 0), style)
+
+
+def level_row(shares: Sequence[float], width: int) -> str:
+    """Returns one row of blocks whose heights are ``shares`` (0 to 1), in at most ``width`` columns.
+
+    If there are more shares than columns, a column shows the largest of its shares.
+    """
+    num = min(len(shares), width)
+    highest = [max(shares[len(shares) * at // num : len(shares) * (at + 1) // num]) for at in range(num)]
+    return "".join(_LEVELS[min(max(int(share * len(_LEVELS)), 0), len(_LEVELS) - 1)] for share in highest)
 
 
 def stacked_bar(parts: Sequence[tuple[str, str, int]], width: int) -> StyledText:
