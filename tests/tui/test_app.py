@@ -73,7 +73,7 @@ def test_the_verdict_card_is_above_the_timeline():
     async def play(pilot):
         card = report_of(EXAMPLE).verdict
         lines = screen_text(pilot.app)
-        assert "WARNING  Peak 2.97 GiB" in lines[1]
+        assert "WARNING  Peak 2.27 GiB allocated in 2.97 GiB reserved" in lines[1]
         await pilot.resize_terminal(*LARGE)
         await pilot.pause()
         assert card.remedy in "\n".join(screen_text(pilot.app)[1:5])
