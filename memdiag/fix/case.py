@@ -14,15 +14,19 @@ from memdiag.allocator.workload import Workload
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.fix.casts import Casts
 from memdiag.fix.edit import Edit, edited, live_curve
+from memdiag.fix.releases import CallOutputs, released_at
 from memdiag.fix.workspaces import ConvolutionWorkspaces
 from memdiag.offload.modules import Modules
 from memdiag.offload.passes import Passes
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 
+_EXPANDABLE = "expandable_segments:True"
 _MODULES = "/torch/nn/modules/module.py"
-_PREPARED = ("view", "passes", "modules", "casts", "workspaces")
+_PARAMETER = CATEGORIES.index("parameter")
+_PREPARED = ("view", "passes", "modules", "casts", "gradient_sizes", "outputs", "released", "workspaces")
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,16 @@ class FixCase:
         """Copies of weights in 16 bits that autocast makes."""
         return Casts.of(self.trace, self.device)
 
+    @cached_property
+    def released(self) -> Array:
+        """Event before which the program lets go of each tensor, apart from autograd (see ``released_at``)."""
+        return released_at(self.trace, self.device, self.outputs, self.casts)
+
+    @cached_property
+    def outputs(self) -> CallOutputs:
+        """Finds the outputs of calls."""
+        return CallOutputs.of(self.device)
+
     def lines_calling(self, function: str) -> list[str]:
         """Returns the program's lines that call a function, as "train.py:12 main", the most frequent callers first."""
         lines = {} if self.trace.recorded is None else self.trace.recorded.calls.get(function, {})
@@ -149,6 +163,21 @@ class FixCase:
             if kind == "input":
                 found.setdefault(path, set()).add(int(size))
         return {path: frozenset(sizes) for path, sizes in found.items()}
+
+    @cached_property
+    def saves_result(self) -> frozenset[str]:
+        """Paths of the modules whose last operator saves its result for backward, as far as they are known."""
+        return frozenset(rest for kind, _, rest in (fact.partition(" ") for fact in self.facts) if kind == "result")
+
+    @cached_property
+    def gradient_sizes(self) -> tuple[Array, Array]:
+        """Requested bytes of gradients of weights and of biases, also in half the precision of the parameters."""
+        tensors, names = self.device.tensors, self.trace.strings
+        rows = np.flatnonzero((tensors.category == _PARAMETER) & (tensors.name >= 0))
+        is_bias = np.array([names[name].endswith("bias") for name in tensors.name[rows].tolist()], bool)
+        sizes = tensors.requested_bytes[rows]
+        biases = np.unique(np.concatenate([sizes[is_bias], sizes[is_bias] // 2]))
+        return np.setdiff1d(np.concatenate([sizes, sizes // 2]), biases), biases
 
     @cached_property
     def workspaces(self) -> ConvolutionWorkspaces:
@@ -197,12 +226,16 @@ class FixCase:
         fraction = 1.0 if lifts_fraction else self.subject.limits.share or 1.0
         room = min(self.room_bytes, int(fraction * self.budget_bytes))
         fits = reserved <= room
-        if not fits and (allocated <= room or self.workspaces.following):
-            card = self._scenario(conf, self.budget_bytes, fraction)
+        card = self._scenario(conf, self.budget_bytes, fraction)
+        within: Replay | None = None
+        if fits and _EXPANDABLE in card.conf.replace(" ", ""):  # address space is limited by the memory of the card
+            replay = self._replay(workload, card)
+            within = None if np.isin(replay.status, (OUT_OF_MEMORY, UNDEFINED)).any() else replay
+        elif not fits and (allocated <= room or self.workspaces.following):
             within = self.workspaces.replayed(workload, lambda each: self._replay(each, card))
-            fits = within is not None
-            if within is not None:
-                reserved, allocated = (int(getattr(within, name).max(initial=0)) for name in ("reserved", "allocated"))
+        if within is not None:
+            fits = True
+            reserved, allocated = (int(getattr(within, name).max(initial=0)) for name in ("reserved", "allocated"))
         return Peaks(reserved, allocated, fits)
 
     def _scenario(self, conf: str | None, capacity: int | None, fraction: float) -> Scenario:

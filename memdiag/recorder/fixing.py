@@ -47,6 +47,7 @@ def imported(module: Any) -> None:
     if instructions.get("facts"):
         _note_facts(module, instructions["facts"])
         _note_inputs(module, instructions["facts"])
+        _note_results(module, instructions["facts"])
         _note_calls(module)
 
 
@@ -189,6 +190,26 @@ def _note_inputs(torch: Any, folder: str) -> None:
             report("inputs", error)
 
     torch.nn.modules.module.register_module_forward_pre_hook(before)
+
+
+def _note_results(torch: Any, folder: str) -> None:
+    """Writes the modules whose last operator saves its result for backward, as ReLU does, to a file of this process."""
+    path, seen = _own_file(folder), set()
+    compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)  # since torch 2.1
+
+    def after(module: Any, args: Any, output: Any) -> None:  # noqa: ARG001
+        if compiling() or id(module) in seen or not isinstance(output, torch.Tensor) or output.grad_fn is None:
+            return
+        try:
+            seen.add(id(module))
+            name = _name_of(module) if hasattr(type(output.grad_fn), "_saved_result") else ""
+            if name:
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write(f"result {name}\n")
+        except Exception as error:  # noqa: BLE001 - see imported()
+            report("results", error)
+
+    torch.nn.modules.module.register_module_forward_hook(after)
 
 
 def _note_calls(torch: Any) -> None:

@@ -79,7 +79,7 @@ def test_numbered_layers_that_save_little_do_not_hide_the_other_parts(monkeypatc
         repeat = Repeat(list(saved).index(path), 1, 1, {})
         return checkpoint.Block(path, Edit(repeats=(repeat,)), saved[path], 1)
 
-    monkeypatch.setattr(checkpoint, "_block", block)
+    monkeypatch.setattr(checkpoint, "block_of", block)
     monkeypatch.setattr(checkpoint, "_closed", lambda _: set())
     monkeypatch.setattr(checkpoint, "_children", lambda _: {"": ["inc"], "inc": ["inc.0"]})
     monkeypatch.setattr(checkpoint, "_saved_bytes", lambda _: 100)

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tests.forking import memdiag_command
-from tests.pythons import NO_CUDA, cuda_python
+from tests.pythons import NO_CUDA, NO_NPU, cuda_python, npu_python
 
 MODEL = """
 import torch
@@ -77,6 +77,69 @@ for _ in range(2):
     optimizer.step()
     optimizer.zero_grad()
 """
+
+RESIDUAL = """
+import torch
+from torch import nn
+
+class Convolved(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.one, self.two = nn.Conv2d(width, 2 * width, 1), nn.Conv2d(2 * width, width, 1)
+        self.first, self.second, self.relu = nn.BatchNorm2d(2 * width), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+    def forward(self, x):
+        before = x
+        out = self.one(x)
+        out = self.first(out)
+        out = self.relu(out)
+        out = self.two(out)
+        out = self.second(out)
+        out += before
+        return self.relu(out)
+
+class Fed(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down, self.norm = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.LayerNorm(width)
+    def forward(self, x):
+        hidden = torch.tanh(self.up(x))
+        return self.norm(x + self.down(hidden))
+
+torch.manual_seed(0)
+net = nn.Sequential(*(Convolved(64) for _ in range(4)), nn.Flatten(2), *(Fed(1024) for _ in range(4))).to("DEVICE")
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(2):
+    net(torch.randn(64, 64, 32, 32, device="DEVICE")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "python", "budget"),
+    [
+        pytest.param(
+            "cuda:h100-80g", cuda_python(), "1250MiB", marks=pytest.mark.skipif(not cuda_python(), reason=NO_CUDA)
+        ),
+        pytest.param(
+            "npu:910b-64g", npu_python(), "1080MiB", marks=pytest.mark.skipif(not npu_python(), reason=NO_NPU)
+        ),
+    ],
+)
+def test_recomputed_blocks_free_what_the_program_lets_go(device, python, budget, tmp_path):
+    """In forward, a variable that is bound again lets go; in backward, recomputed tensors are freed in an operator."""
+    kind = device.partition(":")[0]
+    imports = "import torch_npu\n" if kind == "npu" else ""
+    (tmp_path / "train.py").write_text(imports + RESIDUAL.replace("DEVICE", kind))
+    words = [*memdiag_command(), "fix", "--json", "--phantom", device, "--budget", budget, "--", python, "train.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert "checkpoint" in [step["name"] for step in report["steps"] if step["is_chosen"]]
+    predicted, actual = report["predicted"], report["actual"]
+    assert actual["fits"]
+    assert predicted["reserved_bytes"] == pytest.approx(actual["reserved_bytes"], rel=0.001)
+    assert predicted["allocated_bytes"] == pytest.approx(actual["allocated_bytes"], rel=0.001)
 
 
 @pytest.mark.skipif(not cuda_python(), reason=NO_CUDA)
