@@ -84,13 +84,15 @@ def block_of(case: FixCase, path: str) -> Block | None:
         lasting = np.flatnonzero(made & (tensors.free_requested_at >= backward_end))
         cached = frozenset(lasting[lasting != result].tolist())
         # frees that follow belong to the operator before; the next one that allocates needs the block
-        following = own if own >= 0 else allocs[min(int(np.searchsorted(allocs, reached)), len(allocs) - 1)]
-        repeats.append(Repeat(begin, end, int(following), again, cached))
+        following = own
+        if own < 0:
+            number = min(int(np.searchsorted(allocs, reached)), len(allocs) - 1)
+            number += case.casts.is_used and _is_cast(case, int(allocs[number]), result)
+            following = int(allocs[min(number, len(allocs) - 1)])
+        repeats.append(Repeat(begin, end, following, again, cached))
         if not len(casts):  # autocast still has the copies of an earlier call, but recomputing makes its own
             until = max(again.values())
-            made_again += [
-                Made(int(following), until, int(tensors.requested_bytes[row]), row) for row in latest.tolist()
-            ]
+            made_again += [Made(following, until, int(tensors.requested_bytes[row]), row) for row in latest.tolist()]
         freed |= dict(zip(inner.tolist(), np.minimum(case.released[inner], end).tolist(), strict=True))
         released = case.casts.freed_without_autograd(case.device, casts, backward)
         freed |= dict.fromkeys(np.intersect1d(inner, casts).tolist(), released)
@@ -122,6 +124,12 @@ def _output(case: FixCase, begin: int, end: int) -> int:
     tensors = case.device.tensors
     made = (tensors.alloc_at >= begin) & (tensors.alloc_at < end) & (tensors.free_requested_at >= end)
     return case.outputs.among(np.setdiff1d(np.flatnonzero(made), case.casts.made_in(begin, end)).tolist())
+
+
+def _is_cast(case: FixCase, event: int, output: int) -> bool:
+    """Returns whether backward only copies the gradient of a call's output to 16 bits, which needs no saved tensor."""
+    sizes = case.device.tensors.requested_bytes
+    return output >= 0 and 2 * int(sizes[case.device.events.tensor[event]]) == int(sizes[output])
 
 
 def _own_gradient(case: FixCase, output: int, reached: int) -> int:

@@ -26,20 +26,23 @@ class Casts:
     """The copies of weights in a recording.
 
     Attributes:
-        rows: The copies that forward makes, as rows in Tensors, in the order of allocation.
+        rows: The copies that autocast keeps, as rows in Tensors, in the order of allocation.
         alloc_at: Events at which they are allocated.
         ends: Events before which regions of autocast end, in order; empty if the recording does not have them.
+        is_used: Whether there are copies of weights, though autocast may keep none.
     """
 
     rows: Array
     alloc_at: Array
     ends: Array
+    is_used: bool
 
     @classmethod
     def of(cls, trace: Trace, device: DeviceTrace) -> Casts:
         """Finds the copies in a recording."""
-        rows = _copies(trace, device)
-        return cls(rows, device.tensors.alloc_at[rows], _region_ends(trace, device))
+        rows, is_kept = _copies(trace, device)
+        is_used, rows = bool(len(rows)), rows if is_kept else rows[:0]
+        return cls(rows, device.tensors.alloc_at[rows], _region_ends(trace, device), is_used)
 
     def made_in(self, begin: int, end: int) -> Array:
         """Returns the copies that are allocated between two events, as rows in Tensors."""
@@ -84,20 +87,25 @@ def _region_ends(trace: Trace, device: DeviceTrace) -> Array:
     return np.unique(where[where >= 0])
 
 
-def _copies(trace: Trace, device: DeviceTrace) -> Array:
-    """Returns the copies of weights that autocast makes in forward, as rows in Tensors, in the order of allocation.
+def _copies(trace: Trace, device: DeviceTrace) -> tuple[Array, bool]:
+    """Returns the copies of weights that autocast makes in forward, and whether it keeps them.
+
+    The copies are rows in Tensors, in the order of allocation.
 
     A copy has half the bytes of a parameter of the module whose own code allocates it, outlives this code, and is not
-    the last such tensor, which is the output.
+    the last such tensor, which is the output. If there are copies of weights but none of biases, which autograd does
+    not save, autocast keeps none (``cache_enabled=False``, as in Lightning).
     """
     if trace.recorded is None:
-        return np.empty(0, np.int64)
+        return np.empty(0, np.int64), True
     tensors, names = device.tensors, trace.recorded.names
     weights = np.flatnonzero((tensors.category == _PARAMETER) & (tensors.name >= 0))
     sizes: dict[str, dict[int, int]] = {}  # by module: bytes of each parameter, by name
+    biases: set[int] = set()
     for name, size in zip(tensors.name[weights].tolist(), tensors.requested_bytes[weights].tolist(), strict=True):
         if size % 4 == 0:
             sizes.setdefault(module_of_name(trace.strings[name]), {})[name] = size
+            biases |= {size // 2} if trace.strings[name].endswith("bias") else set()
     running = module_at(trace.recorded, device)
     starts = np.append(0, np.flatnonzero(np.diff(running)) + 1)
     ends = np.append(starts[1:], len(running))
@@ -108,15 +116,19 @@ def _copies(trace: Trace, device: DeviceTrace) -> Array:
     rows, run = rows[is_lasting], run[is_lasting]
     is_output = np.append(run[1:] != run[:-1], True)[: len(run)]
     found: list[int] = []
+    expects_bias = has_bias = False
     left: dict[int, int] = {}  # how many copies of each size the running code may still make
-    last = -1
+    last, may_have_bias = -1, False
     for row, number in zip(rows[~is_output].tolist(), run[~is_output].tolist(), strict=True):
         if number != last:
             last, left, module = number, {}, int(running[starts[number]])
             for size in sizes.get(names[module] if module >= 0 else "", {}).values():
                 left[size // 2] = left.get(size // 2, 0) + 1
+            may_have_bias = not biases.isdisjoint(left)
         size = int(tensors.requested_bytes[row])
         if left.get(size):
             left[size] -= 1
             found.append(row)
-    return np.array(found, np.int64)
+            expects_bias |= may_have_bias
+            has_bias |= size in biases
+    return np.array(found, np.int64), has_bias or not expects_bias

@@ -51,6 +51,21 @@ class Made:
 
 
 @dataclass(frozen=True)
+class Script:
+    """Temporary tensors that are allocated and freed in some order, at one event.
+
+    Attributes:
+        at: Event before which this happens.
+        steps: Number of a tensor, and its requested bytes where it is allocated, or 0 where it is freed.
+        like: Row in Tensors whose stream and pool they use.
+    """
+
+    at: int
+    steps: tuple[tuple[int, int], ...]
+    like: int
+
+
+@dataclass(frozen=True)
 class Edit:
     """What a remedy changes.
 
@@ -60,6 +75,7 @@ class Edit:
         resized: New requested bytes, by row in Tensors.
         repeats: Requests that are made a second time.
         added: Temporary tensors: event, bytes, and the row in Tensors whose stream and pool they use.
+        scripts: Temporary tensors in some order.
         made: Additional tensors that live for a while.
         held: Later events of frees, by row in Tensors; they win over ``freed``.
         pools: Pools to use instead of others, as indices into the pools of the workload.
@@ -73,6 +89,7 @@ class Edit:
     pools: Mapping[int, int] = field(default_factory=dict)
     made: tuple[Made, ...] = ()
     held: Mapping[int, int] = field(default_factory=dict)
+    scripts: tuple[Script, ...] = ()
 
     def __or__(self, other: Edit) -> Edit:
         """Returns both changes: of two frees of a tensor the earlier one, and of two times to hold it the later one."""
@@ -91,6 +108,7 @@ class Edit:
             {**self.pools, **other.pools},
             self.made + other.made,
             held,
+            self.scripts + other.scripts,
         )
 
 
@@ -149,10 +167,26 @@ def edited(workload: Workload, edit: Edit) -> Workload:
         calls.add(where, ALLOC, following, size, stream, pool)
         calls.add(where, FREE, following, 0, stream, -1)
         following += 1
+    for script in edit.scripts:
+        following = _play(workload, script, made, calls, following)
     following = _make(workload, edit.made, made, calls, following)
     for repeat in edit.repeats:
         following = _repeat(workload, repeat, edit.dropped, calls, following)
     return _merged(workload, keep, calls, following)
+
+
+def _play(workload: Workload, script: Script, first: Array, calls: _AddedCalls, following: int) -> int:
+    """Adds the calls of a script; returns the next free tensor number."""
+    where, like = int(np.searchsorted(workload.row, script.at)), int(first[script.like])
+    stream, pool = (int(workload.stream[like]), int(workload.pool[like])) if like >= 0 else (0, 0)
+    number: dict[int, int] = {}
+    for tensor, size in script.steps:
+        if size:
+            number[tensor], following = following, following + 1
+            calls.add(where, ALLOC, number[tensor], size, stream, pool)
+        else:
+            calls.add(where, FREE, number[tensor], 0, stream, -1)
+    return following
 
 
 def _make(workload: Workload, made: tuple[Made, ...], first: Array, calls: _AddedCalls, following: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import FixCase
-from memdiag.fix.edit import Edit
+from memdiag.fix.edit import Edit, Script
 from memdiag.fix.owners import loss_refusals
 from memdiag.fix.structure import few
 from memdiag.offload.passes import BACKWARD
@@ -88,10 +88,25 @@ def _edit(case: FixCase, forward: Array, saved: int, begin: int, end: int) -> Ed
     gradients = same[np.argsort(tensors.alloc_at[same])][: _GRADIENTS + len(copies)]
     until = int(tensors.free_requested_at[gradients].max(initial=tensors.free_requested_at[saved]))
     resized = {saved: size // 2} if len(copies) else {}  # the gradient has the type of the logits
-    part = 2 * _PART if len(copies) else _PART  # in float32, where the logits have 16 bits
-    added = ((at + 1, _TEMPORARIES * part, saved),)
+    logits = resized.get(saved, size)
+    script = _part(case, [saved, *copies.tolist(), *gradients.tolist()], at + 1, _PART / logits)
     dropped = frozenset([*gradients.tolist(), *copies.tolist()])
-    return Edit(dropped, {saved: min(until, end)}, resized, added=added)
+    return Edit(dropped, {saved: min(until, end)}, resized, scripts=(script,) * -(-logits // _PART))
+
+
+def _part(case: FixCase, rows: list[int], at: int, share: float) -> Script:
+    """Returns the calls of one part of a loss: those of the whole loss, in forward and then in backward.
+
+    Args:
+        case: The recording.
+        rows: The large tensors of the whole loss, as rows in Tensors.
+        at: Event before which the parts are computed.
+        share: Share of the rows of the loss in one part.
+    """
+    tensors = case.device.tensors
+    steps = [(int(tensors.alloc_at[row]), row, int(tensors.requested_bytes[row] * share)) for row in rows]
+    steps += [(int(tensors.free_requested_at[row]), row, 0) for row in rows]
+    return Script(at, tuple((row, size) for _, row, size in sorted(steps)), rows[0])
 
 
 def _without_backward(case: FixCase, forward: Array) -> Edit:
