@@ -51,7 +51,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Script:
+class TemporaryCalls:
     """Temporary tensors that are allocated and freed in some order, at one event.
 
     Attributes:
@@ -89,7 +89,7 @@ class Edit:
     pools: Mapping[int, int] = field(default_factory=dict)
     made: tuple[Made, ...] = ()
     held: Mapping[int, int] = field(default_factory=dict)
-    scripts: tuple[Script, ...] = ()
+    scripts: tuple[TemporaryCalls, ...] = ()
 
     def __or__(self, other: Edit) -> Edit:
         """Returns both changes: of two frees of a tensor the earlier one, and of two times to hold it the later one."""
@@ -175,7 +175,7 @@ def edited(workload: Workload, edit: Edit) -> Workload:
     return _merged(workload, keep, calls, following)
 
 
-def _play(workload: Workload, script: Script, first: Array, calls: _AddedCalls, following: int) -> int:
+def _play(workload: Workload, script: TemporaryCalls, first: Array, calls: _AddedCalls, following: int) -> int:
     """Adds the calls of a script; returns the next free tensor number."""
     where, like = int(np.searchsorted(workload.row, script.at)), int(first[script.like])
     stream, pool = (int(workload.stream[like]), int(workload.pool[like])) if like >= 0 else (0, 0)

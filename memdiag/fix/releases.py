@@ -66,7 +66,7 @@ def released_at(trace: Trace, device: DeviceTrace, outputs: CallOutputs, casts: 
 
 
 @dataclass
-class _Call:
+class _OpenCall:
     """A call that has not returned yet.
 
     Attributes:
@@ -124,7 +124,7 @@ class _Releases:
         self._trace, self._device, self._outputs, self._cached = trace, device, outputs, cached
         self._reader = _StackReader(trace.stacks)
         self._released = np.full(len(device.tensors), NEVER, np.int64)
-        self._calls: list[_Call] = []
+        self._calls: list[_OpenCall] = []
 
     def found(self) -> Array:
         """Returns the result of ``released_at``."""
@@ -160,7 +160,7 @@ class _Releases:
             else:
                 self._end_parts(call, event)
             call.line = line
-        calls += [_Call(*each, self._reader.source(each[0])) for each in path[common:]]
+        calls += [_OpenCall(*each, self._reader.source(each[0])) for each in path[common:]]
         if calls and row not in self._cached:
             calls[-1].hold(row, stack)
 
@@ -175,14 +175,14 @@ class _Releases:
                 held.remove(output)
             self._released[held] = event
 
-    def _end_parts(self, call: _Call, event: int) -> None:
+    def _end_parts(self, call: _OpenCall, event: int) -> None:
         """Lets go of what the finished parts of a statement have used, before an event of the same statement."""
         statement = call.statement
         if statement is not None and statement.is_chain and len(call.made) > 1:
             self._let_go(call, {row for group in call.made[:-1] for row in group}, event)
             call.made = call.made[-1:]
 
-    def _end_statement(self, call: _Call, following: int, event: int) -> None:
+    def _end_statement(self, call: _OpenCall, following: int, event: int) -> None:
         """Binds the value of a statement to its variables, and lets go of what no variable holds any more."""
         made, statement = self._alive([row for group in call.made for row in group], event), call.statement
         call.made, call.stack = [], -1
@@ -199,7 +199,7 @@ class _Releases:
             call.run(each)
         self._let_go(call, set(call.held).difference(call.kept, *call.variables.values()), event)
 
-    def _let_go(self, call: _Call, rows: set[int], event: int) -> None:
+    def _let_go(self, call: _OpenCall, rows: set[int], event: int) -> None:
         call.held = [row for row in call.held if row not in rows]
         self._released[self._alive(rows, event)] = event
 
@@ -232,7 +232,7 @@ def _is_next(before: tuple[str, ...], now: tuple[str, ...]) -> bool:
     return one == other and number.isdigit() and following.isdigit()
 
 
-def _common(calls: list[_Call], path: _Path, limit: int) -> int:
+def _common(calls: list[_OpenCall], path: _Path, limit: int) -> int:
     """Returns how many of the open calls continue in a stack."""
     depth = 0
     for call, (function, line) in zip(calls, path, strict=False):

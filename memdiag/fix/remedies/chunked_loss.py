@@ -8,7 +8,7 @@ import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import FixCase
-from memdiag.fix.edit import Edit, Script
+from memdiag.fix.edit import Edit, TemporaryCalls
 from memdiag.fix.owners import loss_refusals
 from memdiag.fix.structure import few
 from memdiag.offload.passes import BACKWARD
@@ -94,7 +94,7 @@ def _edit(case: FixCase, forward: Array, saved: int, begin: int, end: int) -> Ed
     return Edit(dropped, {saved: min(until, end)}, resized, scripts=(script,) * -(-logits // _PART))
 
 
-def _part(case: FixCase, rows: list[int], at: int, share: float) -> Script:
+def _part(case: FixCase, rows: list[int], at: int, share: float) -> TemporaryCalls:
     """Returns the calls of one part of a loss: those of the whole loss, in forward and then in backward.
 
     Args:
@@ -106,7 +106,7 @@ def _part(case: FixCase, rows: list[int], at: int, share: float) -> Script:
     tensors = case.device.tensors
     steps = [(int(tensors.alloc_at[row]), row, int(tensors.requested_bytes[row] * share)) for row in rows]
     steps += [(int(tensors.free_requested_at[row]), row, 0) for row in rows]
-    return Script(at, tuple((row, size) for _, row, size in sorted(steps)), rows[0])
+    return TemporaryCalls(at, tuple((row, size) for _, row, size in sorted(steps)), rows[0])
 
 
 def _without_backward(case: FixCase, forward: Array) -> Edit:
