@@ -34,3 +34,33 @@ def test_running_out_of_memory_is_not_hidden():
     with pytest.raises(OutOfMemory):
         utils.get_lst_from_rank0([1])
     assert not hasattr(utils, "assert_lst_len_same_as_other_ranks")
+
+
+@pytest.fixture
+def c10d(monkeypatch):
+    monkeypatch.setattr(world, "_sent_shapes", [])
+    module = SimpleNamespace(
+        send_object_list=lambda *_: None, recv_object_list=None, _new_process_group_helper=lambda *_: None
+    )
+    world._replace_talk(module)
+    return module
+
+
+def shapes(*sizes):
+    return tuple(SimpleNamespace(shape=size, device=SimpleNamespace(type="meta")) for size in sizes)
+
+
+def test_a_stage_receives_the_shapes_that_an_earlier_stage_of_this_rank_sent(c10d):
+    c10d.send_object_list([shapes((4, 1024, 16384))], 64)
+    received = [None]
+    assert c10d.recv_object_list(received, src=448) == 448
+    assert received == [shapes((4, 1024, 16384))]
+
+
+@pytest.mark.parametrize("sent", [[], [["a request"]], [()]])
+def test_other_objects_of_other_ranks_are_refused(c10d, sent):
+    if sent:
+        c10d.send_object_list([shapes((1, 2))], 64)
+        c10d.send_object_list(sent, 64)
+    with pytest.raises(RuntimeError, match="cannot make up the objects that rank 3"):
+        c10d.recv_object_list([None], src=3)

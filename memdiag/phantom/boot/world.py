@@ -234,14 +234,32 @@ def made_up(key: str) -> bytes:
     return b"0"
 
 
+_sent_shapes: list[Any] = []  # what send_object_list last sent, if all of it are shapes
+
+
 def recv_object_list(object_list: list[Any], src: int | None = None, *_: Any, **__: Any) -> int:
-    """Refuses: the objects are unknown, since the sender does not do the same as this rank."""
+    """Receives the shapes that this rank sent last, or refuses.
+
+    In a pipeline with several stages per rank, the first stage of a rank sends the shapes of its output before a later
+    stage receives those of its input. Between two stages, all activations are assumed to have the same shapes. Other
+    objects are unknown, since the sender does not do the same as this rank.
+    """
+    if len(object_list) == len(_sent_shapes):
+        object_list[:] = copy.deepcopy(_sent_shapes)
+        return src or 0
     text = (
         f"the phantom world cannot make up the objects that rank {src} would have sent to this one ({len(object_list)})"
     )
     raise RuntimeError(
         f"{text}; give this rank what it needs by itself (of a PipelineStage: input_args=… and output_args=…)"
     )
+
+
+def _are_shapes(sent: Any) -> bool:
+    """Returns whether an object consists of tensors without data (device meta), as stages of a pipeline send them."""
+    if isinstance(sent, (list, tuple)):
+        return len(sent) > 0 and all(map(_are_shapes, sent))
+    return getattr(getattr(sent, "device", None), "type", "") == "meta"
 
 
 def _replace_talk(c10d: Any) -> None:
@@ -266,7 +284,19 @@ def _replace_talk(c10d: Any) -> None:
         if inputs:
             output[0] = inputs[c10d.get_rank(group)]
 
-    for function in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list, recv_object_list):
+    def send_object_list(object_list: list[Any], *args: Any, **named: Any) -> Any:
+        _sent_shapes[:] = copy.deepcopy(object_list) if _are_shapes(object_list) else []
+        return send(object_list, *args, **named)
+
+    send: Any = getattr(c10d, "send_object_list", None)
+    for function in (
+        all_gather_object,
+        gather_object,
+        broadcast_object_list,
+        scatter_object_list,
+        send_object_list,
+        recv_object_list,
+    ):
         if hasattr(c10d, function.__name__):
             setattr(c10d, function.__name__, function)
     c10d._store_based_barrier = lambda *_, **__: None
