@@ -35,6 +35,7 @@ def test_rows_are_published_figures_under_names_of_their_own(table):
         ids = [row["id"] for row in family["rows"]]
         assert len(set(ids)) == len(ids), name
         assert all(re.fullmatch(r"\d+(\.\d+)?", row["published"]) for row in family["rows"]), name
+        assert all(isinstance(each, str) for row in family["rows"] for each in row.get("variables", {}).values()), name
 
 
 def test_the_results_are_of_the_figures_in_the_table(table, results):

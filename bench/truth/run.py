@@ -100,7 +100,10 @@ def _by_command(
     for row in family["rows"]:
         if "model" in row:
             make_model(row["model"], work / "models", str(python))
+        variables = [f"{key}={value}" for key, value in row.get("variables", {}).items()]
         program = shlex.split(family["command"].format(**places, **row))
+        if variables:
+            program = ["env", *variables, *program]
         options = shlex.split(family.get("record", "").format(**row))
         command = [
             sys.executable,
