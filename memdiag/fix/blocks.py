@@ -87,9 +87,18 @@ def block_of(case: FixCase, path: str) -> Block | None:
         following = own
         if own < 0:
             number = min(int(np.searchsorted(allocs, reached)), len(allocs) - 1)
-            number += case.casts.is_used and _is_cast(case, int(allocs[number]), result)
+            number += case.casts.is_used and _is_cast(case, int(allocs[number]), result, end)
             following = int(allocs[min(number, len(allocs) - 1)])
-        repeats.append(Repeat(begin, end, following, again, cached))
+        repeats.append(
+            Repeat(
+                begin,
+                end,
+                following,
+                again,
+                cached,
+                _made_with(case, max(again, key=lambda row: tensors.alloc_at[row])),
+            )
+        )
         if not len(casts):  # autocast still has the copies of an earlier call, but recomputing makes its own
             until = max(again.values())
             made_again += [Made(following, until, int(tensors.requested_bytes[row]), row) for row in latest.tolist()]
@@ -126,10 +135,40 @@ def _output(case: FixCase, begin: int, end: int) -> int:
     return case.outputs.among(np.setdiff1d(np.flatnonzero(made), case.casts.made_in(begin, end)).tolist())
 
 
-def _is_cast(case: FixCase, event: int, output: int) -> bool:
-    """Returns whether backward only copies the gradient of a call's output to 16 bits, which needs no saved tensor."""
-    sizes = case.device.tensors.requested_bytes
-    return output >= 0 and 2 * int(sizes[case.device.events.tensor[event]]) == int(sizes[output])
+def _is_cast(case: FixCase, event: int, output: int, end: int) -> bool:
+    """Returns whether backward only copies the gradient of a call's output to 16 bits, which needs no saved tensor.
+
+    The gradient has the type of the output, or that of a sum in 32 bits to which the output is added after the call.
+
+    Args:
+        case: The recording.
+        event: The allocation in backward.
+        output: The output of the call, as a row in Tensors, or -1.
+        end: The end of the call.
+    """
+    tensors, events = case.device.tensors, case.device.events
+    if output < 0:
+        return False
+    size, result = (int(tensors.requested_bytes[row]) for row in (events.tensor[event], output))
+    following = np.flatnonzero(events.action[end : end + _NEAR] == ALLOC)[:1] + end
+    is_added = (tensors.requested_bytes[events.tensor[following]] == 2 * result).any()
+    return 2 * size == result or (size == result and bool(is_added))
+
+
+def _made_with(case: FixCase, row: int) -> frozenset[int]:
+    """Returns the tensors that dropout allocates after a mask, as rows in Tensors; none if the tensor is no mask.
+
+    Recomputing stops when the last tensor is saved. Most operators save their arguments, before they run. Dropout saves
+    its mask, after it has run.
+    """
+    tensors, events = case.device.tensors, case.device.events
+    innermost = next((frame for frame in case.trace.stacks[int(tensors.stack[row])] if frame.is_python), None)
+    if innermost is None or "dropout" not in innermost.name:
+        return frozenset()
+    first = int(tensors.alloc_at[row]) + 1
+    rows = events.tensor[first : first + _NEAR]
+    is_same = (events.action[first : first + _NEAR] == ALLOC) & (tensors.stack[rows] == tensors.stack[row])
+    return frozenset(rows[: int(np.argmin(np.append(is_same, False)))].tolist())
 
 
 def _own_gradient(case: FixCase, output: int, reached: int) -> int:

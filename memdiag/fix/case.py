@@ -19,12 +19,14 @@ from memdiag.fix.workspaces import ConvolutionWorkspaces
 from memdiag.offload.modules import Modules
 from memdiag.offload.passes import Passes
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.schema import CATEGORIES
+from memdiag.trace.schema import CATEGORIES, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 
 _EXPANDABLE = "expandable_segments:True"
 _MODULES = "/torch/nn/modules/module.py"
+_RESERVING = (SEGMENT_ALLOC, SEGMENT_MAP)
+_RELEASING = (SEGMENT_FREE, SEGMENT_UNMAP)
 _PARAMETER = CATEGORIES.index("parameter")
 _PREPARED = ("view", "passes", "modules", "casts", "gradient_sizes", "outputs", "released", "workspaces")
 
@@ -229,13 +231,12 @@ class FixCase:
         card = self._scenario(conf, self.budget_bytes, fraction)
         within: Replay | None = None
         if fits and _EXPANDABLE in card.conf.replace(" ", ""):  # address space is limited by the memory of the card
-            replay = self._replay(workload, card)
+            replay = self._replay(workload, card, log=True)
             within = None if np.isin(replay.status, (OUT_OF_MEMORY, UNDEFINED)).any() else replay
         elif not fits and (allocated <= room or self.workspaces.following):
-            within = self.workspaces.replayed(workload, lambda each: self._replay(each, card))
+            within = self.workspaces.replayed(workload, lambda each: self._replay(each, card, log=True))
         if within is not None:
-            fits = True
-            reserved, allocated = (int(getattr(within, name).max(initial=0)) for name in ("reserved", "allocated"))
+            fits, reserved, allocated = True, _most_reserved(within), int(within.allocated.max(initial=0))
         return Peaks(reserved, allocated, fits)
 
     def _scenario(self, conf: str | None, capacity: int | None, fraction: float) -> Scenario:
@@ -244,8 +245,8 @@ class FixCase:
         own = replace(own, capacity_bytes=capacity, fraction=share)
         return own if conf is None else replace(own, conf=conf)
 
-    def _replay(self, workload: Workload, scenario: Scenario) -> Replay:
-        return replace(self.subject, workload=workload).replay(scenario, log=False)
+    def _replay(self, workload: Workload, scenario: Scenario, *, log: bool = False) -> Replay:
+        return replace(self.subject, workload=workload).replay(scenario, log=log)
 
     def callers(self, rows: Array, *, of_models: bool = False) -> tuple[Frame, ...]:
         """Returns the program's own lines under which all given tensors were allocated, outermost first.
@@ -269,3 +270,14 @@ class FixCase:
             same = next((i for i, pair in enumerate(zip(common, frames, strict=False)) if pair[0] != pair[1]), None)
             common = common[: min(len(common), len(frames)) if same is None else same]
         return tuple(frame for frame in common or () if frame.is_user)
+
+
+def _most_reserved(replay: Replay) -> int:
+    """Returns the largest reserved bytes, also within calls that reserve memory and then release cached memory."""
+    most = int(replay.reserved.max(initial=0))
+    if replay.log is None or not len(replay.reserved):
+        return most
+    action, size = replay.log["action"], replay.log["size"]
+    change = np.where(np.isin(action, _RESERVING), size, np.where(np.isin(action, _RELEASING), -size, 0))
+    curve = np.cumsum(change)
+    return max(most, int(replay.reserved[-1] + (curve - curve[-1:]).max(initial=0)))

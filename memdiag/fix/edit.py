@@ -23,8 +23,9 @@ class Repeat:
         at: Event before which they are made again.
         freed: Event at which the copy of a tensor is freed, by row in Tensors: the free of its use in backward. The
             copies of other tensors are freed as in the first time, or at the end of the repetition. It ends when the
-            last of these tensors is allocated: PyTorch stops recomputing there.
+            last of these tensors is allocated: PyTorch stops recomputing after its operator.
         cached: Rows of tensors that are still live, so that they are not made again.
+        also: Rows of the tensors that the last operator allocates after the last of these.
     """
 
     begin: int
@@ -32,6 +33,7 @@ class Repeat:
     at: int
     freed: Mapping[int, int]
     cached: frozenset[int] = frozenset()
+    also: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ def _repeat(workload: Workload, repeat: Repeat, dropped: frozenset[int], calls: 
     """Adds the calls of a repetition; returns the next free tensor number."""
     first, last = (int(np.searchsorted(workload.row, at)) for at in (repeat.begin, repeat.end))
     where = int(np.searchsorted(workload.row, repeat.at))
-    wanted = np.fromiter(repeat.freed, np.int64, len(repeat.freed))
+    wanted = np.array([*repeat.freed, *repeat.also], np.int64)
     needed = np.flatnonzero((workload.op[first:last] == ALLOC) & np.isin(workload.tensor[first:last], wanted))
     last = first + int(needed[-1]) + 1 if len(needed) else first
     number: dict[int, int] = {}

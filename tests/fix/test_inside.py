@@ -57,11 +57,27 @@ def losses(before, after=""):
 def test_checkpointed_modules_give_the_same_losses_bit_for_bit():
     plain, _ = losses("")
     again, rest = losses(
-        "from checkpoint_modules import checkpoint_modules\ncheckpoint_modules(['layers.0', 'layers.2'])",
-        "print([hasattr(layer.forward, '__wrapped__') for layer in net.layers])",
+        "import checkpoint_modules\ncheckpoint_modules.checkpoint_modules(['layers.0', 'layers.2'])",
+        "print([layer in checkpoint_modules._PARTS for layer in net.layers])",
     )
     assert again == plain
     assert rest == ["[True, False, True]"]
+
+
+def test_a_checkpointed_model_can_be_copied_and_saved():
+    """A copy, as for an average of weights, must not compute with the modules of the original."""
+    _, rest = losses(
+        "from checkpoint_modules import checkpoint_modules\ncheckpoint_modules(['layers.0', 'layers.2'])",
+        "import copy, io\n"
+        "other, file, x = copy.deepcopy(net), io.BytesIO(), torch.ones(1, 16)\n"
+        "torch.save(net, file)\n"
+        "for parameter in other.parameters():\n"
+        "    parameter.data.zero_()\n"
+        "loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)\n"
+        "net.eval(), loaded.eval(), other.eval()\n"
+        "print(other(x).abs().sum().item(), torch.equal(loaded(x), net(x)))",
+    )
+    assert rest == ["0.0 True"]
 
 
 def test_recomputing_a_batch_norm_leaves_its_statistics_as_without():
@@ -72,9 +88,9 @@ def test_recomputing_a_batch_norm_leaves_its_statistics_as_without():
         "    net(torch.randn(8, 4)).square().sum().backward()\n"
         "print(net[1][1].running_mean.tolist(), net[1][1].num_batches_tracked.item(), net[1][1].momentum)\n"
     )
-    enable = "from checkpoint_modules import checkpoint_modules\ncheckpoint_modules(['1'])\n"
+    enable = "import checkpoint_modules\ncheckpoint_modules.checkpoint_modules(['1'])\n"
     _, plain = losses("", f"torch.manual_seed(1)\n{model}")
-    _, again = losses("", f"{enable}torch.manual_seed(1)\n{model}print('__wrapped__' in vars(net[1].forward))")
+    _, again = losses("", f"{enable}torch.manual_seed(1)\n{model}print(net[1] in checkpoint_modules._PARTS)")
     assert again == [*plain, "True"]
     assert plain[0].endswith(" 3 0.1")
 

@@ -114,28 +114,55 @@ for _ in range(2):
     optimizer.zero_grad()
 """
 
+MIXED = """
+import torch
+from torch import nn
+
+class Fed(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.drop = nn.LayerNorm(width), nn.Dropout(0.1)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+    def forward(self, x):
+        return x + self.drop(self.down(nn.functional.gelu(self.up(self.norm(x)))))
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Embedding(16384, 512), *(Fed(512) for _ in range(6)), nn.Linear(512, 16384)).to("DEVICE")
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(2):
+    tokens = torch.randint(0, 16384, (8192,), device="DEVICE")
+    with torch.autocast("DEVICE", torch.bfloat16):
+        loss = nn.functional.cross_entropy(net(tokens), tokens)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+CUDA = ("cuda:h100-80g", cuda_python())
+NPU = ("npu:910b-64g", npu_python())
+ON_CUDA = pytest.mark.skipif(not cuda_python(), reason=NO_CUDA)
+ON_NPU = pytest.mark.skipif(not npu_python(), reason=NO_NPU)
+
 
 @pytest.mark.parametrize(
-    ("device", "python", "budget"),
+    ("device", "python", "program", "budget", "chosen"),
     [
-        pytest.param(
-            "cuda:h100-80g", cuda_python(), "1250MiB", marks=pytest.mark.skipif(not cuda_python(), reason=NO_CUDA)
-        ),
-        pytest.param(
-            "npu:910b-64g", npu_python(), "1080MiB", marks=pytest.mark.skipif(not npu_python(), reason=NO_NPU)
-        ),
+        pytest.param(*CUDA, RESIDUAL, "1250MiB", {"checkpoint"}, marks=ON_CUDA),
+        pytest.param(*NPU, RESIDUAL, "1080MiB", {"checkpoint"}, marks=ON_NPU),
+        pytest.param(*CUDA, MIXED, "1500MiB", {"checkpoint", "chunked-loss"}, marks=ON_CUDA),
+        pytest.param(*NPU, MIXED, "1350MiB", {"checkpoint", "chunked-loss"}, marks=ON_NPU),
     ],
+    ids=["cuda-residual", "npu-residual", "cuda-mixed", "npu-mixed"],
 )
-def test_recomputed_blocks_free_what_the_program_lets_go(device, python, budget, tmp_path):
+def test_recomputed_blocks_free_what_the_program_lets_go(device, python, program, budget, chosen, tmp_path):
     """In forward, a variable that is bound again lets go; in backward, recomputed tensors are freed in an operator."""
     kind = device.partition(":")[0]
     imports = "import torch_npu\n" if kind == "npu" else ""
-    (tmp_path / "train.py").write_text(imports + RESIDUAL.replace("DEVICE", kind))
+    (tmp_path / "train.py").write_text(imports + program.replace("DEVICE", kind))
     words = [*memdiag_command(), "fix", "--json", "--phantom", device, "--budget", budget, "--", python, "train.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
-    assert "checkpoint" in [step["name"] for step in report["steps"] if step["is_chosen"]]
+    assert chosen <= {step["name"] for step in report["steps"] if step["is_chosen"]}
     predicted, actual = report["predicted"], report["actual"]
     assert actual["fits"]
     assert predicted["reserved_bytes"] == pytest.approx(actual["reserved_bytes"], rel=0.001)

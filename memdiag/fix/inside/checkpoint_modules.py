@@ -8,6 +8,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 _CACHES = {"past_key_value", "past_key_values", "layer_past"}  # a second forward would append to them again
+_PARTS = weakref.WeakSet()  # the modules that are recomputed
+_FORWARDS = {}  # the forward functions of their classes
 _WRAPPERS = {"module", "_fsdp_wrapped_module", "_forward_module", "_orig_mod"}
 
 
@@ -66,9 +68,27 @@ def _enable(part):
         part.gradient_checkpointing = True
         part._gradient_checkpointing_func = functools.partial(checkpoint, use_reentrant=False)
         return
-    forward = part.forward
+    if "forward" in part.__dict__:  # a framework has replaced it
+        part.forward = _recomputing(part.forward, part)
+        return
+    kind = type(part)  # an attribute of the module would be copied and saved with it
+    if kind not in _FORWARDS:
+        _FORWARDS[kind] = kind.forward
+        kind.forward = _of_parts(kind.forward, kind)
+    _PARTS.add(part)
 
+
+def _of_parts(forward, kind):
     @functools.wraps(forward)
+    def recomputed(self, *args, **kwargs):
+        if _is_compiling() or type(self) is not kind or self not in _PARTS:
+            return forward(self, *args, **kwargs)
+        return _recomputing(functools.partial(forward, self), self)(*args, **kwargs)
+
+    return recomputed
+
+
+def _recomputing(forward, part):
     def recomputed(*args, **kwargs):
         if not (part.training and torch.is_grad_enabled()):
             return forward(*args, **kwargs)
@@ -78,7 +98,7 @@ def _enable(part):
     def contexts():
         return contextlib.nullcontext(), _statistics_kept(part)
 
-    part.forward = recomputed
+    return recomputed
 
 
 @contextlib.contextmanager
