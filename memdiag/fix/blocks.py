@@ -1,4 +1,4 @@
-"""What changes if a part of the model is recomputed in backward: when its tensors are made, made again and freed."""
+"""When the tensors of a part of the model are made and freed if backward recomputes this part."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """When a program lets go of the tensors that it makes in forward, apart from what autograd keeps for backward.
 
 A tensor made in a function is local to it, unless the function returns it: then it belongs to the calling function.
-Calls are read from the stacks of allocations, and the modules that ran. Where the source is at hand, a local tensor is
-let go when its last variable is bound to something else.
+Calls are read from the stacks of allocations, and the modules that ran. If the source file is at hand, the function
+lets go of a tensor as soon as its last variable has another value.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _OpenCall:
         return frozenset().union(*(self.variables.get(name, ()) for name in statement.uses))
 
     def run(self, statement: Statement) -> None:
-        """Follows a statement that allocates nothing: what it binds are tensors of the variables that it uses."""
+        """Follows a statement that allocates nothing. Its variables then have tensors of the variables that it uses."""
         used = self.of(statement)
         for name in statement.targets:
             self.variables[name] = used if statement.is_certain else used | self.variables.get(name, frozenset())
@@ -176,14 +176,14 @@ class _Releases:
             self._released[held] = event
 
     def _end_parts(self, call: _OpenCall, event: int) -> None:
-        """Lets go of what the finished parts of a statement have used, before an event of the same statement."""
+        """Frees the tensors that only finished parts of a statement use, before an event of the same statement."""
         statement = call.statement
         if statement is not None and statement.is_chain and len(call.made) > 1:
             self._let_go(call, {row for group in call.made[:-1] for row in group}, event)
             call.made = call.made[-1:]
 
     def _end_statement(self, call: _OpenCall, following: int, event: int) -> None:
-        """Binds the value of a statement to its variables, and lets go of what no variable holds any more."""
+        """Gives the variables of a statement their value, and frees the tensors that no variable has any more."""
         made, statement = self._alive([row for group in call.made for row in group], event), call.statement
         call.made, call.stack = [], -1
         if call.source is None or statement is None or not statement.binds:

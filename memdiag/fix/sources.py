@@ -1,4 +1,4 @@
-"""What statements of a program do to its local variables, read from its source files."""
+"""Reads from source files which local variables the statements of a program use and change."""
 
 from __future__ import annotations
 

@@ -107,7 +107,8 @@ def find_moved(case: FixCase) -> list[MovedBlock]:
             step = int(steps[repeat.begin])
             for row in repeat.freed:
                 size = int(tensors.requested_bytes[row])
-                if size >= _SMALLEST and size not in casts:
+                is_let_go = block.edit.freed[row] <= repeat.end  # a later part may use the output of the block
+                if size >= _SMALLEST and size not in casts and is_let_go:
                     freed[row] = repeat.end
                     made.append(Made(repeat.at, int(tensors.free_requested_at[row]), size, row))
                     moved[step] = moved.get(step, 0) + size
