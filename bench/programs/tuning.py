@@ -24,6 +24,7 @@ CONFIG = transformers.LlamaConfig(
     pad_token_id=1,
 )
 LENGTH, BATCH, STEPS = 512, 4, 3
+ON_CPU = not torch.accelerator.is_available()  # the Trainer uses bfloat16 on a CPU only if it is told to stay there
 
 
 def tokenizer():
@@ -90,6 +91,7 @@ def trl(kind):
         "bf16": True,
         "report_to": [],
         "save_strategy": "no",
+        "use_cpu": ON_CPU,
         "max_length": LENGTH,
     }
     model = AutoModelForCausalLM.from_config(CONFIG)
@@ -138,7 +140,13 @@ def trainer():
     model = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
     ids = torch.randint(0, 32000, (LENGTH,))
     settings = transformers.TrainingArguments(
-        "out", max_steps=STEPS, per_device_train_batch_size=BATCH, report_to=[], save_strategy="no", bf16=True
+        "out",
+        max_steps=STEPS,
+        per_device_train_batch_size=BATCH,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=ON_CPU,
+        bf16=True,
     )
     transformers.Trainer(model, settings, train_dataset=[{"input_ids": ids, "labels": ids}] * 32).train()
 
