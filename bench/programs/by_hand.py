@@ -172,7 +172,15 @@ def words(folder: Path) -> None:
             model = source.RNNModel(kind, 1001, 200, 200, 2, 0.2)
             return model, lambda: F.nll_loss(model(tokens, model.init_hidden(20))[0], target)
 
-        count(f"pytorch/examples word_language_model, {kind}", build, "sgd")
+        # PyTorch describes the fused cell of a GRU only on a real device
+        count(f"pytorch/examples word_language_model, {kind}", build, "sgd", is_real=kind == "GRU")
+
+    def transformer() -> Any:
+        tokens, target = integers(1001, 35, 20), integers(1001, 700)
+        model = source.TransformerModel(1001, 200, 2, 200, 2, 0.2)
+        return model, lambda: F.nll_loss(model(tokens).view(-1, 1001), target)
+
+    count("pytorch/examples word_language_model, Transformer", transformer, "sgd", is_real=True)
 
 
 def digits(folder: Path) -> None:
@@ -220,6 +228,19 @@ def digits(folder: Path) -> None:
         return vae(classes(path, **sizes), torch.rand(128, 784))
 
     count("pytorch-tutorial variational_autoencoder", other, "adam")
+
+    def siamese() -> Any:
+        model = classes(folder / "examples" / "siamese_network" / "main.py").SiameseNetwork()
+        one, two = torch.rand(64, 1, 28, 28), torch.rand(64, 1, 28, 28)
+        return model, lambda: F.binary_cross_entropy(model(one, two).squeeze(), torch.rand(64))
+
+    count("pytorch/examples siamese_network", siamese, "adadelta")
+
+    def larger() -> Any:
+        model = classes(folder / "examples" / "super_resolution" / "model.py").Net(upscale_factor=3)
+        return model, lambda: F.mse_loss(model(torch.rand(4, 1, 85, 85)), torch.rand(4, 1, 255, 255))
+
+    count("pytorch/examples super_resolution", larger, "adam")
 
 
 def images(folder: Path) -> None:
@@ -291,6 +312,44 @@ def gans(folder: Path) -> None:
         return both, lambda: F.binary_cross_entropy(both[1](both[0](noise)), valid)
 
     count("PyTorch-GAN gan", gan, "adam")
+
+    own = {"latent_dim": 100, "img_size": 32, "channels": 1, "n_classes": 10, "code_dim": 2}
+
+    def made(name: str, **sizes: Any) -> Any:
+        known = {"opt": SimpleNamespace(**{**own, **sizes}), "img_shape": (1, sizes.pop("img_size", 32), 32)}
+        source = classes(folder / "PyTorch-GAN" / "implementations" / name / f"{name}.py", **known)
+        return nn.ModuleList([source.Generator(), source.Discriminator()])
+
+    def dcgan() -> Any:
+        both = made("dcgan")
+        return both, lambda: F.binary_cross_entropy(both[1](both[0](torch.rand(64, 100))), torch.ones(64, 1))
+
+    def cgan() -> Any:
+        both = made("cgan")
+        noise, labels = torch.rand(64, 100), integers(10, 64)
+        return both, lambda: F.mse_loss(both[1](both[0](noise, labels), labels), torch.ones(64, 1))
+
+    def infogan() -> Any:
+        both = made("infogan", latent_dim=62)
+        noise, labels, code = torch.rand(64, 62), torch.rand(64, 10), torch.rand(64, 2)
+        return both, lambda: F.mse_loss(both[1](both[0](noise, labels, code))[0], torch.ones(64, 1))
+
+    count("PyTorch-GAN dcgan", dcgan, "adam")
+    count("PyTorch-GAN cgan", cgan, "adam")
+    count("PyTorch-GAN infogan", infogan, "adam")
+
+    def example() -> Any:
+        path = folder / "examples" / "dcgan" / "main.py"
+        source = classes(path, ngpu=1, nz=100, ngf=64, ndf=64, nc=3)
+        both = nn.ModuleList([source.Generator(1), source.Discriminator(1)])
+
+        def step() -> torch.Tensor:
+            made = both[0].main(torch.rand(16, 100, 1, 1))
+            return F.binary_cross_entropy(both[1].main(made).view(-1), torch.ones(16))
+
+        return both, step
+
+    count("pytorch/examples dcgan, fake data", example, "adam")
 
 
 def others(folder: Path) -> None:
