@@ -143,6 +143,8 @@ def _assumed_sizes(given: Any) -> str:
     fraction = given.get("fraction") if count else None
     if not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
         return ""
+    if fraction == 1:
+        return phrase("notes.phantom.sizes.all", count=count, places=_places(given))
     return phrase("notes.phantom.sizes", count=count, places=_places(given), fraction=f"{fraction:g}")
 
 

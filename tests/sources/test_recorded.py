@@ -128,6 +128,8 @@ def test_sizes_that_were_assumed_are_told(opened):
         "3 sizes depend on values that the simulated device did not compute, first at nms.py:7"
     )
     assert "the fraction 0.25 of their elements, and --selected 0..1" in notes["MD932"]
+    largest = notes_of(opened(phantom=True, phantom_device={"assumed_sizes": {**sizes, "fraction": 1.0}}))
+    assert largest["MD932"].startswith("the peak is an upper bound: 3 sizes depend on values")
 
 
 def test_what_was_computed_and_what_could_not_be_timed_is_told(opened):
