@@ -240,7 +240,7 @@ def digits(folder: Path) -> None:
         model = classes(folder / "examples" / "super_resolution" / "model.py").Net(upscale_factor=3)
         return model, lambda: F.mse_loss(model(torch.rand(4, 1, 85, 85)), torch.rand(4, 1, 255, 255))
 
-    count("pytorch/examples super_resolution", larger, "adam")
+    count("pytorch/examples super_resolution", larger, "adam", multiplies=False)
 
 
 def images(folder: Path) -> None:
@@ -349,7 +349,7 @@ def gans(folder: Path) -> None:
 
         return both, step
 
-    count("pytorch/examples dcgan, fake data", example, "adam")
+    count("pytorch/examples dcgan, fake data", example, "adam", multiplies=False)
 
 
 def others(folder: Path) -> None:
