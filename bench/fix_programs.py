@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import synthetic_data
-from programs_of_others import HERE, Program, copy_source, environment_of, prepare, read_table
+from programs_of_others import HERE, Program, read_table, unpack
 
 from memdiag.sources import load
 from memdiag.units import MIB, format_bytes
@@ -56,23 +54,14 @@ def measure(program: Program, extra: str, given: argparse.Namespace, commits: di
     """Returns the report of ``memdiag fix --json`` for a program, or why there is none."""
     kind = given.device.partition(":")[0]
     with tempfile.TemporaryDirectory(prefix="fixed-") as scratch:
-        source = Path(scratch) / "source"
-        source.mkdir()
-        if program.source:
-            copy_source(given.sources / program.source.rpartition("/")[2], commits[program.source], program, source)
-        folder = source / program.folder
-        if program.data:
-            getattr(synthetic_data, program.data)(folder)
-        environment = {**environment_of(kind), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
-        prepare(program, folder, environment, given.python)
-        words = [word.replace("{here}", str(folder)) for word in program.words(kind, given.python)] + extra.split()
+        ready = unpack(program, kind, given, commits, Path(scratch) / "source")
 
         def memdiag(command: str, *options: str) -> subprocess.CompletedProcess[str]:
             call = [sys.executable, "-m", "memdiag", command, "--phantom", given.device, *program.options, *options]
             return subprocess.run(
-                [*call, "--", *words],
-                cwd=folder,
-                env=environment,
+                [*call, "--", *ready.words, *extra.split()],
+                cwd=ready.folder,
+                env=ready.environment,
                 capture_output=True,
                 text=True,
                 timeout=SECONDS,

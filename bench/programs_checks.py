@@ -16,15 +16,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import synthetic_data
-from programs_of_others import BY_HAND, HERE, Program, copy_source, environment_of, prepare, read_table, run
+from programs_of_others import BY_HAND, HERE, Program, read_table, run, unpack
 
 import memdiag
 from memdiag.trace import schema
@@ -92,22 +90,14 @@ def check(
     counted = json.loads(BY_HAND.read_text(encoding="utf-8")).get(found.name) or {}
     found.by_hand = {part: size for part, size in counted.items() if part in CATEGORIES.values()}
     with tempfile.TemporaryDirectory(prefix="check-") as scratch:
-        source = Path(scratch) / "source"
-        source.mkdir()
-        copy_source(given.sources / program.source.rpartition("/")[2], commits[program.source], program, source)
-        folder = source / program.folder
-        if program.data:
-            getattr(synthetic_data, program.data)(folder)
-        environment = {**environment_of("cuda"), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
-        prepare(program, folder, environment, given.python)
-        words = program.words("cuda", given.python)
+        ready = unpack(program, "cuda", given, commits, Path(scratch) / "source")
 
         def record(name: str, device: str, arguments: list[str], *options: str) -> tuple[int, str, Path]:
             output = Path(scratch) / name
             own = ["-q", "--phantom", device, *program.options, *options, "-o", str(output), "--"]
-            command = [sys.executable, "-m", "memdiag", "record", *own, *words, *arguments]
+            command = [sys.executable, "-m", "memdiag", "record", *own, *ready.words, *arguments]
             limit = SECONDS * (12 if options else 1)
-            status, _, _, said = run(command, folder, environment, limit)
+            status, _, _, said = run(command, ready.folder, ready.environment, limit)
             return status, said, output
 
         status, said, output = record("plain", DEVICE, [])

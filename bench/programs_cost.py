@@ -11,33 +11,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 
-import synthetic_data
-from programs_of_others import HERE, Program, copy_source, environment_of, read_table, run
+from programs_of_others import HERE, Program, read_table, run, unpack
 
 STEM = HERE.parent / "reports" / "other-programs-cost"
 PROGRAMS = ("makemore gru", "pytorch/examples mnist", "cleanrl dqn")
 SECONDS = 900  # limit of one run
 
 
-def seconds_of(program: Program, given: argparse.Namespace, commit: str, *, is_recorded: bool) -> float:
+def seconds_of(program: Program, given: argparse.Namespace, commits: dict[str, str], *, is_recorded: bool) -> float:
     """Returns the processor seconds of one run."""
     with tempfile.TemporaryDirectory(prefix="cost-") as scratch:
-        source = Path(scratch) / "source"
-        source.mkdir()
-        copy_source(given.sources / program.source.rpartition("/")[2], commit, program, source)
-        folder = source / program.folder
-        if program.data:
-            getattr(synthetic_data, program.data)(folder)
+        ready = unpack(program, "cpu", given, commits, Path(scratch) / "source")
         record = [sys.executable, "-m", "memdiag", "record", "-q", "--backend", "cpu", "-o", f"{scratch}/run", "--"]
-        command = [*(record if is_recorded else []), *program.words("cpu", given.python)]
-        environment = {**environment_of("cpu"), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
-        status, _, took, said = run(command, folder, environment, SECONDS)
+        command = [*(record if is_recorded else []), *ready.words]
+        status, _, took, said = run(command, ready.folder, ready.environment, SECONDS)
         if status:
             raise SystemExit(f"{program.family} {program.name} ended with exit status {status}: {said[-500:]}")
         return took
@@ -56,7 +48,7 @@ def main() -> None:
     for _ in range(given.turns):
         for program in chosen:
             for kind in ("bare", "recorded"):
-                took = seconds_of(program, given, commits[program.source], is_recorded=kind == "recorded")
+                took = seconds_of(program, given, commits, is_recorded=kind == "recorded")
                 times[f"{program.family} {program.name}"][kind].append(took)
         write(times)
 

@@ -185,6 +185,43 @@ def prepare(program: Program, folder: Path, environment: Mapping[str, str], pyth
         subprocess.run(made, cwd=folder, env=hidden, capture_output=True, check=True)
 
 
+@dataclass(frozen=True)
+class Unpacked:
+    """A program that is ready to run.
+
+    Attributes:
+        folder: Where it runs.
+        environment: Its variables.
+        words: Its command.
+    """
+
+    folder: Path
+    environment: dict[str, str]
+    words: list[str]
+
+
+def unpack(program: Program, kind: str, given: argparse.Namespace, commits: Mapping[str, str], to: Path) -> Unpacked:
+    """Copies a program into a new folder, and makes its model and data.
+
+    Args:
+        program: The program.
+        kind: Kind of the device.
+        given: Has the folder of the clones (sources) and the interpreter (python).
+        commits: The commits of the sources.
+        to: The folder.
+    """
+    to.mkdir()
+    if program.source:
+        copy_source(given.sources / program.source.rpartition("/")[2], commits[program.source], program, to)
+    folder = to / program.folder
+    if program.data:
+        getattr(synthetic_data, program.data)(folder)
+    environment = {**environment_of(kind), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{to}"}
+    prepare(program, folder, environment, given.python)
+    words = [word.replace("{here}", str(folder)) for word in program.words(kind, given.python)]
+    return Unpacked(folder, environment, words)
+
+
 def run(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], seconds: int
 ) -> tuple[int, float, float, str]:
@@ -239,18 +276,21 @@ def measure(program: Program, given: argparse.Namespace, commits: Mapping[str, s
     for number in range(len(row.hashes), given.runs):
         # one folder for all runs: lengths of paths shift addresses
         with tempfile.TemporaryDirectory(prefix="other-") as scratch:
-            source, recorded = Path(scratch) / "source", Path(scratch) / "run"
-            source.mkdir()
-            if program.source:
-                copy_source(given.sources / program.source.rpartition("/")[2], commits[program.source], program, source)
-            folder = source / program.folder
-            if program.data:
-                getattr(synthetic_data, program.data)(folder)
-            environment = {**environment_of(kind), "PYTHONPATH": f"{HERE.parent}{os.pathsep}{source}"}
-            prepare(program, folder, environment, given.python)
-            words = [word.replace("{here}", str(folder)) for word in program.words(kind, given.python)]
-            command = [sys.executable, "-m", "memdiag", "record", "-q", *phantom, "-o", str(recorded), "--", *words]
-            status, *took, said = run(command, folder, environment, given.seconds)
+            recorded = Path(scratch) / "run"
+            ready = unpack(program, kind, given, commits, Path(scratch) / "source")
+            command = [
+                sys.executable,
+                "-m",
+                "memdiag",
+                "record",
+                "-q",
+                *phantom,
+                "-o",
+                str(recorded),
+                "--",
+                *ready.words,
+            ]
+            status, *took, said = run(command, ready.folder, ready.environment, given.seconds)
             row.seconds, row.cpu_seconds = took if not number else map(min, took, (row.seconds, row.cpu_seconds))
             files = sorted(recorded.glob("rank*.pkl"))
             ours = [line for line in said.splitlines() if line.startswith(PHANTOM)]
