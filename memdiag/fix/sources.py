@@ -90,13 +90,18 @@ def _statement(node: ast.stmt, function: int, *, is_certain: bool) -> Statement:
         node.end_lineno or node.lineno,
         tuple(part.id for part in parts if isinstance(part, ast.Name)),
         frozenset(each.id for each in ast.walk(value) if isinstance(each, ast.Name)) if value else frozenset(),
-        isinstance(node, ast.AugAssign) or (bool(parts) and all(isinstance(part, ast.Name) for part in parts)),
+        _is_in_place(node) or (bool(parts) and all(isinstance(part, ast.Name) for part in parts)),
         tuple(each.id for each in node.targets if isinstance(each, ast.Name)) if isinstance(node, ast.Delete) else (),
         isinstance(value, _SINGLE),
         value is not None and _is_chain(value),
         is_certain,
         function,
     )
+
+
+def _is_in_place(node: ast.stmt) -> bool:
+    """Returns whether a statement adds to a tensor, for example; a list or tuple would keep what is added."""
+    return isinstance(node, ast.AugAssign) and isinstance(node.value, (*_SINGLE, ast.Name, ast.Constant))
 
 
 def _parts(target: ast.expr) -> Iterator[ast.expr]:

@@ -96,6 +96,7 @@ def attention(self, x):
     del q
     x = self.last(x)
     pair = [self.query(x), self.key(x)]
+    pair += [self.last(x)]
     return self.add(pair)
 """
 
@@ -135,7 +136,7 @@ def test_a_variable_that_is_bound_again_lets_go(lines):
 
 
 def test_what_a_list_holds_stays(lines):
-    assert lines((15, "linear"), (15, "key"), (16, "add")) == [3, 3, 3]
+    assert lines((15, "linear"), (15, "key"), (16, "last"), (17, "add")) == [4, 4, 4, 4]
 
 
 def test_without_source_tensors_stay_until_the_function_returns(lines, monkeypatch):
