@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ _MODULES = "/torch/nn/modules/module.py"
 _RESERVING = (SEGMENT_ALLOC, SEGMENT_MAP)
 _RELEASING = (SEGMENT_FREE, SEGMENT_UNMAP)
 _PARAMETER = CATEGORIES.index("parameter")
-_PREPARED = ("view", "passes", "modules", "casts", "gradient_sizes", "outputs", "released", "workspaces")
+_PREPARED = ("view", "passes", "modules", "casts", "gradient_sizes", "memo", "outputs", "released", "workspaces")
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,19 @@ class FixCase:
 
     def knowing(self, returning: frozenset[str], facts: frozenset[str] = frozenset()) -> FixCase:
         """Returns the case with more modules that return several tensors and more facts; what was prepared is kept."""
-        return self._with(replace(self, returning=self.returning | returning, facts=self.facts | facts))
+        made = self._with(replace(self, returning=self.returning | returning, facts=self.facts | facts))
+        made.__dict__.pop("memo", None)
+        return made
 
     def _with(self, made: FixCase) -> FixCase:
+        _ = self.memo  # both cases share it, also if it is still empty
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name in _PREPARED})
         return made
+
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """What remedies derive from the recording and the facts, whatever is given, by name: they derive it once."""
+        return {}
 
     @property
     def room_bytes(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,8 +66,13 @@ def source_of(filename: str) -> SourceFile | None:
     try:
         with tokenize.open(filename) as file:
             text = file.read(_MOST_BYTES + 1)
-        return None if len(text) > _MOST_BYTES else SourceFile(list(_statements(ast.parse(text), 0, is_certain=True)))
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        if len(text) > _MOST_BYTES:
+            return None
+        with warnings.catch_warnings():  # of Python, about the text
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+        return SourceFile(list(_statements(tree, 0, is_certain=True)))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 

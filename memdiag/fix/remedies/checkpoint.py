@@ -124,6 +124,13 @@ def _parts(case: FixCase, blocks: list[Block]) -> RecomputableParts:
 
 def find_blocks(case: FixCase) -> list[Block]:
     """Returns the parts that can be recomputed, in the order of the model's forward."""
+    if NAME not in case.memo:
+        case.memo[NAME] = _find_blocks(case)
+    found: list[Block] = case.memo[NAME]
+    return found
+
+
+def _find_blocks(case: FixCase) -> list[Block]:
     closed = _closed(case)
     numbered = [path for path in case.modules.blocks if path not in closed]
     found = {path: block for path in numbered if (block := block_of(case, path)) is not None}
