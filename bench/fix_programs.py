@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from programs_of_others import HERE, Program, read_table, unpack
+from others_table import HERE, Program, read_table, unpack
 
 from memdiag.sources import load
 from memdiag.units import MIB, format_bytes

@@ -22,7 +22,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from programs_of_others import BY_HAND, HERE, Program, read_table, run, unpack
+from others_table import BY_HAND, HERE, Program, read_table, unpack
+from programs_of_others import run
 
 import memdiag
 from memdiag.trace import schema

@@ -16,7 +16,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from programs_of_others import HERE, Program, read_table, run, unpack
+from others_table import HERE, Program, read_table, unpack
+from programs_of_others import run
 
 STEM = HERE.parent / "reports" / "other-programs-cost"
 PROGRAMS = ("makemore gru", "pytorch/examples mnist", "cleanrl dqn")
