@@ -4,8 +4,8 @@ If such a request fails, PyTorch tries the next engine of cuDNN, and remembers t
 the same convolution (Conv_v8.cpp: ``try_configs``, ``BenchmarkCache``). With ``torch.backends.cudnn.benchmark``, it
 first requests the largest workspace of all engines; if that fails, half of it, and so on (``get_plans_from_find``).
 
-A simulated device notes the workspaces of the engines, also for backward, which has no call stack. On a real device,
-only the workspaces of forward are known, by the function that requests them.
+A simulated device notes the workspaces of the engines, also for backward, which has no call stack. On a real device
+without C++ frames, only the workspaces of forward are known, by the function that requests them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import numpy as np
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.workload import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Workload
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.table import Array
 
 _FREES = (FREE, FREE_REQUESTED, FREE_COMPLETED)
 _COLUMNS = ("op", "tensor", "size", "stream", "pool", "row")
 _MOST = 24  # replays
+_WORKSPACE = CATEGORIES.index("workspace")
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,9 @@ class ConvolutionWorkspaces:
         if trace.backend != "cuda":
             return cls({})
         tensors = device.tensors
-        is_brief = tensors.free_requested_at == tensors.alloc_at + 1
-        sizes = {int(size) for size in np.unique(tensors.requested_bytes[is_brief & _of_convolutions(trace, device)])}
+        is_brief = (tensors.alloc_at >= 0) & (tensors.free_requested_at == tensors.alloc_at + 1)
+        workspaces = is_brief & (tensors.category == _WORKSPACE)
+        sizes = {int(size) for size in np.unique(tensors.requested_bytes[workspaces])}
         scratch = trace.recorded.ended.scratch if trace.recorded is not None else None
         lists = scratch.workspaces if scratch is not None else ()
         sizes |= {size for each in lists for size in each if size}
@@ -99,15 +102,6 @@ class ConvolutionWorkspaces:
                 keep &= ~np.isin(workload.tensor, workload.tensor[rows])
         workload = replace(workload, size=size)
         return replace(workload, **{name: getattr(workload, name)[keep] for name in _COLUMNS})
-
-
-def _of_convolutions(trace: Trace, device: DeviceTrace) -> Array:
-    """Returns which tensors a function for convolutions requests (bool, one per tensor)."""
-    stacks = trace.stacks
-    own = [(stacks[number] or (None,))[0] for number in range(len(stacks))]
-    named = np.array([frame is not None and "conv" in frame.name.lower() for frame in own] + [False], bool)
-    found: Array = named[device.tensors.stack]
-    return found
 
 
 def _following(size: int, lists: tuple[tuple[int, ...], ...], *, is_searching: bool) -> int:

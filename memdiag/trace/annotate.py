@@ -8,7 +8,7 @@ from the same call site in earlier steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,9 +48,11 @@ def annotate(trace: Trace, recorded: ProcessMarks | None = None) -> Trace:
         (recorded and phases_of(recorded, device)) or mark(device, evidence, lay_out(trace, device))
         for device in trace.devices
     ]
-    has_cublas = trace.backend == "cuda"
+    scratch = recorded.ended.scratch if recorded is not None else None
+    planned = {size for sizes in scratch.workspaces for size in sizes} if scratch is not None else set()
+    is_cuda = trace.backend == "cuda"
     devices = tuple(
-        _annotated(device, found, evidence, has_cublas=has_cublas)
+        _annotated(device, found, evidence, is_cuda=is_cuda, planned=planned)
         for device, found in zip(trace.devices, marks, strict=True)
     )
     if recorded is not None:
@@ -82,9 +84,11 @@ def _with_recorded(recorded: ProcessMarks, device: DeviceTrace, seen: tuple[Arra
     )
 
 
-def _annotated(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence, *, has_cublas: bool) -> DeviceTrace:
+def _annotated(
+    device: DeviceTrace, marks: EventPhases, evidence: StackEvidence, *, is_cuda: bool, planned: Collection[int]
+) -> DeviceTrace:
     lives = measure(device, marks, evidence)
-    category = infer(device, lives, evidence, has_cublas=has_cublas)
+    category = infer(device, lives, evidence, is_cuda=is_cuda, planned=planned)
     observed = classify(device, lives, category)
     lifetime = like_earlier_steps(device, lives, observed, evidence.marker[device.tensors.stack] == SILENT)
     tensors = device.tensors.replace(

@@ -14,13 +14,16 @@ unknown. The rules are:
 * input: allocated between two steps, before the forward that uses it;
 * temporary: freed within the visit of the phase in which it was allocated;
 * KV cache: allocated by a function, or in a file, with such a name;
-* workspace, collective: identified by frames of the libraries that request them.
+* workspace: requested by a library (frames, sizes and order; see workspaces.py), retained or for one convolution;
+* collective: identified by frames of the libraries that request it.
 
 Tensors that are live at the end of the trace get the category of earlier tensors with the same stack and size, if there
 are any.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import numpy as np
 
@@ -30,7 +33,7 @@ from memdiag.trace.evidence import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER,
 from memdiag.trace.lifetimes import Lives
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
-from memdiag.trace.workspaces import blas_workspaces
+from memdiag.trace.workspaces import blas_workspaces, convolution_workspaces
 
 (
     _UNKNOWN,
@@ -46,8 +49,18 @@ from memdiag.trace.workspaces import blas_workspaces
 ) = range(len(schema.CATEGORIES))
 
 
-def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence, *, has_cublas: bool) -> Array:
-    """Returns the category (int8, index into CATEGORIES) of every tensor; categories from the source are kept."""
+def infer(
+    device: DeviceTrace, lives: Lives, evidence: StackEvidence, *, is_cuda: bool, planned: Collection[int] = ()
+) -> Array:
+    """Returns the category (int8, index into CATEGORIES) of every tensor; categories from the source are kept.
+
+    Args:
+        device: The device.
+        lives: Allocation and free of its tensors.
+        evidence: The evidence from the stacks.
+        is_cuda: Whether it is a GPU, where cuBLAS and cuDNN have workspaces.
+        planned: Sizes of the workspaces that cuDNN planned on a simulated device.
+    """
     tensors = device.tensors
     stack, born = tensors.stack, lives.phase_alloc
     stays = ~lives.same_visit
@@ -60,11 +73,12 @@ def infer(device: DeviceTrace, lives: Lives, evidence: StackEvidence, *, has_cub
     making = evidence.moving[stack] | evidence.building[stack]
     loaded = (born == INITIALISATION) | evidence.moving[stack] | lives.before & (evidence.loading[stack] | making)
     moved = _moved_gradients(device, evidence.apply_line[stack])
-    workspace = evidence.workspace[stack]
-    if has_cublas:
-        workspace |= blas_workspaces(device, lives, evidence)
+    workspace = stays & evidence.workspace[stack]
+    if is_cuda:
+        workspace |= stays & blas_workspaces(device, lives, evidence)
+        workspace |= convolution_workspaces(device, evidence, planned)
     conditions = {
-        _WORKSPACE: stays & workspace,
+        _WORKSPACE: workspace,
         _OPTIMIZER_STATE: evidence.state[stack] & outlasts | (in_step | (born == OPTIMIZER)) & decided | replaced,
         _KV_CACHE: evidence.kv_cache[stack] & stays,
         _PARAMETER: loaded & outlasts & making & ~moved,

@@ -42,7 +42,8 @@ SILENT, OTHER = len(PHASES), len(PHASES) + 1
     _WORKSPACE,
     _BUILDS,
     _CACHE,
-) = (1 << bit for bit in range(12))
+    _PLAN,
+) = (1 << bit for bit in range(13))
 
 _BACKWARD_NAMES = frozenset({"backward", "custom_backward", "_engine_run_backward", "_make_grads"})
 _BACKWARD_HOOK = re.compile(r"_?(root_)?(pre|post)_backward")
@@ -70,6 +71,8 @@ _COLLECTIVE_NAME = re.compile(
 _WORKSPACE_NAME = re.compile(
     r"getNewWorkspace|getCurrentCUDABlasHandle|setWorkspaceForHandle|BlasLtWorkspace|[aA]llocate_?[wW]orkspace"
 )
+_PLAN_NAME = re.compile(r"\brun_conv(_fusion)?_plan\b|\bget_plans_from_find\b")  # Conv_v8.cpp
+_CONVOLUTION = re.compile(r"(^|_)conv(olution|_transpose)?(\d|_|$)")
 _SCRATCH_NAME = re.compile(r"^_?(get|allocate|create|ensure|init|reserve)_workspaces?(_buffers?|_size)?$")
 
 
@@ -91,6 +94,7 @@ class StackEvidence:
         state: An optimizer creates or loads its state.
         collective: A collective, or the sharding library, requests the memory.
         workspace: A library requests scratch memory that it retains.
+        convolution: cuDNN runs a convolution (C++ frame), or a Python function for convolutions calls the operator.
     """
 
     marker: Array
@@ -103,6 +107,7 @@ class StackEvidence:
     state: Array
     collective: Array
     workspace: Array
+    convolution: Array
 
     @property
     def found(self) -> bool:
@@ -116,6 +121,7 @@ def read_stacks(stacks: Stacks) -> StackEvidence:
     modules = {frame.filename for frame in stacks.frames if frame.name == "forward"}
     own = np.array([frame.name == "__init__" and frame.filename in modules for frame in stacks.frames], bool)
     python = bits & _PYTHON != 0
+    named = np.array([frame.is_python and bool(_CONVOLUTION.search(frame.name)) for frame in stacks.frames], bool)
 
     def holds(bit: int) -> Array:
         held = stacks.with_frame(bits & bit != 0) if len(bits) else np.zeros(len(stacks), bool)
@@ -140,6 +146,7 @@ def read_stacks(stacks: Stacks) -> StackEvidence:
         state=holds(_STATE) & ~forward,
         collective=holds(_COLLECTIVE),
         workspace=holds(_WORKSPACE),
+        convolution=holds(_PLAN) | np.append(named[stacks.frame_ids[stacks.offsets[:-1]]], False),
     )
 
 
@@ -174,10 +181,7 @@ def _frame_bits(frame: Frame) -> int:
     """Returns the bits that describe one frame."""
     name, file = frame.name, frame.filename
     if not frame.is_python:
-        bits = _WORKSPACE if _WORKSPACE_NAME.search(name) else 0
-        if "torch::autograd::Engine::" in name or "PythonEngine::" in name:
-            bits |= _BACKWARD
-        return bits | (_COLLECTIVE if "ProcessGroup" in name else 0)
+        return _native_bits(name)
     file = file.replace("\\", "/")
     bits = _PYTHON
     if name == "forward" or (name.endswith("_call_impl") and file.endswith("nn/modules/module.py")):
@@ -207,6 +211,17 @@ def _frame_bits(frame: Frame) -> int:
     if "distributed" in file and _COLLECTIVE_NAME.search(name):
         bits |= _COLLECTIVE
     return bits | _optimizer_bits(name, file)
+
+
+def _native_bits(name: str) -> int:
+    """Returns the bits that describe a C++ frame."""
+    marks = {
+        _WORKSPACE: _WORKSPACE_NAME.search(name),
+        _BACKWARD: "torch::autograd::Engine::" in name or "PythonEngine::" in name,
+        _PLAN: _PLAN_NAME.search(name),
+        _COLLECTIVE: "ProcessGroup" in name,
+    }
+    return sum(bit for bit, is_found in marks.items() if is_found)
 
 
 def _optimizer_bits(name: str, file: str) -> int:

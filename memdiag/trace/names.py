@@ -84,7 +84,10 @@ def _names(
         (module + 1) << 32 | (stack + 1),
         lambda key: _made(recorded, places, number, (key >> 32) - 1, (key & 0xFFFFFFFF) - 1),
     )
-    name[(seen < 0) & (tensors.category == _WORKSPACE)] = number("library workspace")
+    workspace = (seen < 0) & (tensors.category == _WORKSPACE)
+    name[workspace] = number("library workspace")
+    is_brief = workspace & (tensors.alloc_at >= 0) & (tensors.free_requested_at == tensors.alloc_at + 1)
+    name[is_brief] = number("convolution workspace")
     return _by_size(device, module_of=_spread(rest, module, len(name)), name=name, recorded=recorded, number=number)
 
 

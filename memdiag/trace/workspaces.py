@@ -1,8 +1,8 @@
-"""Finds the workspaces of cuBLAS among tensors whose stacks have no C++ frames.
+"""Finds the workspaces of cuBLAS and of convolutions among tensors whose stacks have no C++ frames.
 
-PyTorch allocates a workspace for each thread and stream, in the first matrix multiplication there, right after its
-output, and keeps it (getNewWorkspace in CUDABlas, parseChosenWorkspaceSize in CublasHandlePool.cpp). A training has
-two: of the thread that runs the forward, and of autograd's thread.
+For cuBLAS, PyTorch allocates a workspace for each thread and stream, in the first matrix multiplication there, right
+after its output, and keeps it (getNewWorkspace in CUDABlas, parseChosenWorkspaceSize in CublasHandlePool.cpp). A
+training has two: of the thread that runs the forward, and of autograd's thread.
 
 No other tensor has the default size of ``:4096:2:16:8``. On Hopper and newer GPUs, the size is 32 MiB, a common size,
 so these workspaces are found by their order:
@@ -10,13 +10,18 @@ so these workspaces are found by their order:
 * forward: the first retained tensor of this size that follows a tensor of the same call site (the output);
 * backward: the first retained tensor of this size, or the second, if both are adjacent: then the first is the output of
   the multiplication, the gradient of a weight of this size.
+
+For a convolution, PyTorch allocates a workspace after the result, and frees it before any other request (run_conv_plan
+in Conv_v8.cpp). In backward, whose tensors have no stack, only a simulated device knows the sizes of workspaces.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
-from memdiag.trace.evidence import BACKWARD, FORWARD, StackEvidence
+from memdiag.trace.evidence import BACKWARD, FORWARD, SILENT, StackEvidence
 from memdiag.trace.lifetimes import Lives
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
@@ -35,6 +40,22 @@ def blas_workspaces(device: DeviceTrace, lives: Lives, evidence: StackEvidence) 
         for stream in np.unique(device.tensors.stream[large]):
             found[_of_stream(device, lives, evidence, int(stream))] = True
     return found
+
+
+def convolution_workspaces(device: DeviceTrace, evidence: StackEvidence, planned: Collection[int]) -> Array:
+    """Returns which tensors of a GPU are workspaces of convolutions (bool, one per tensor).
+
+    Args:
+        device: The device.
+        evidence: The evidence from the stacks.
+        planned: Sizes of the workspaces that cuDNN planned on a simulated device; empty if they are unknown.
+    """
+    tensors = device.tensors
+    is_brief = (tensors.alloc_at >= 0) & (tensors.free_requested_at == tensors.alloc_at + 1)
+    in_passes = np.isin(evidence.marker[tensors.stack], (FORWARD, BACKWARD, SILENT))
+    sizes = np.fromiter((size for size in planned if size), np.int64)
+    found: Array = evidence.convolution[tensors.stack] | in_passes & np.isin(tensors.requested_bytes, sizes)
+    return is_brief & found
 
 
 def _of_stream(device: DeviceTrace, lives: Lives, evidence: StackEvidence, stream: int) -> list[int]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.build import RawTrace, build_trace
+from memdiag.trace.evidence import read_stacks
 from memdiag.trace.raw import RawDevice
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.stacks import Frame, Stacks
-from memdiag.trace.workspaces import HOPPER_WORKSPACE
+from memdiag.trace.workspaces import HOPPER_WORKSPACE, convolution_workspaces
 from tests.trace.trainings import NO_FRAMES, born, names, trained
 from tests.training import BACKWARD, MIB, Training, forward
 
@@ -125,6 +128,66 @@ def test_npus_have_no_workspaces_of_cublas():
     program.step()
     device = program.trace(backend="npu").devices[0]
     assert CATEGORIES.index("workspace") not in device.tensors.category
+
+
+CONV = (
+    Frame("/env/lib/python3.11/site-packages/torch/nn/modules/conv.py", 560, "_conv_forward"),
+    *forward(0),
+)
+PLAN = (Frame("??", 0, "at::native::run_conv_plan(cudnnContext*, at::Tensor const&)"), Frame("??", 0, "at::conv2d()"))
+PLANNED = 12_345_678
+
+
+class Convolutional(Training):
+    """Each activation is the result of a convolution, which has a workspace; so has each gradient of a weight."""
+
+    def __init__(self, in_backward):
+        super().__init__()
+        self.in_backward = in_backward
+
+    def alloc(self, size, frames, category):
+        found = super().alloc(size, CONV if category == "activation" else frames, category)
+        if category in ("activation", "gradient"):
+            own = CONV if category == "activation" else self.in_backward
+            self.free(super().alloc(PLANNED, own, "workspace" if own else "temporary"))
+        return found
+
+
+def convolutional(in_backward):
+    program = Convolutional(in_backward)
+    program.initialise()
+    program.step()
+    program.step()
+    return program
+
+
+@pytest.mark.parametrize("in_backward", [PLAN, NO_FRAMES])
+def test_workspaces_of_convolutions_are_found_by_their_frames(in_backward):
+    program = convolutional(in_backward)
+    device = program.trace().devices[0]
+    found = device.tensors.category[born(device)] == CATEGORIES.index("workspace")
+    assert found.tolist() == [category == "workspace" for category, _, _ in program.truth]
+    assert CATEGORIES.index("workspace") not in program.trace(backend="npu").devices[0].tensors.category
+
+
+def test_workspaces_that_cudnn_planned_are_found_by_their_size():
+    device = convolutional(NO_FRAMES).trace().devices[0]
+    evidence = read_stacks(Stacks.empty())
+    unnamed = replace(device, tensors=device.tensors.replace(stack=np.full_like(device.tensors.stack, -1)))
+    found = convolution_workspaces(unnamed, evidence, {PLANNED, 0})
+    assert found.tolist() == (device.tensors.requested_bytes == PLANNED).tolist()
+    assert not convolution_workspaces(unnamed, evidence, set()).any()
+
+
+def test_workspaces_in_a_real_snapshot_with_native_frames(shared):
+    """All memory that cuDNN's plans request is for workspaces; other functions for convolutions request tensors."""
+    trace = load(shared / "data/snapshots/JasperSolt__EoR_NN__snapshot.pickle")
+    tensors = trace.devices[0].tensors
+    text = [" ".join(frame.name for frame in trace.stacks[stack]) for stack in (*range(len(trace.stacks)), -1)]
+    runs, convolves = (np.array([word in each for each in text])[tensors.stack] for word in ("run_conv_plan", "conv"))
+    is_workspace = tensors.category == CATEGORIES.index("workspace")
+    assert runs.sum() == 60
+    assert is_workspace[convolves].tolist() == runs[convolves].tolist()
 
 
 def test_a_real_training_step_adds_up(shared):

@@ -56,7 +56,7 @@ def cut(trace, device, at):
         marks = EventPhases(shorter.events.phase, shorter.events.step, "marks", "marks")
     else:
         marks = mark(shorter, evidence, lay_out(replace(trace, devices=(shorter,)), shorter))
-    return _annotated(shorter, marks, evidence, has_cublas=trace.backend == "cuda"), rows
+    return _annotated(shorter, marks, evidence, is_cuda=trace.backend == "cuda", planned=()), rows
 
 
 def judged(trace, cuts=CUTS):

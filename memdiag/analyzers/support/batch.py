@@ -22,7 +22,9 @@ def depends_on_batch(here: DeviceMoment) -> bool:
     bases, tensors, rows = here.view.trace.bases, here.device.tensors, here.view.live
     if "none" in {bases.get("category", "none"), bases.get("phase", "none")}:
         return True
-    kept = np.isin(tensors.category[rows], _NOT_OF_THE_BATCH) | np.isin(tensors.phase_alloc[rows], _NOT_IN_PASSES)
+    is_fixed = np.isin(tensors.category[rows], _NOT_OF_THE_BATCH)
+    is_fixed &= tensors.free_requested_at[rows] != tensors.alloc_at[rows] + 1  # the workspace of a convolution grows
+    kept = is_fixed | np.isin(tensors.phase_alloc[rows], _NOT_IN_PASSES)
     size = tensors.block_bytes[rows]
     asked = 0 if here.device.events.phase[here.at] in _NOT_IN_PASSES else here.request_bytes
     return bool(size[~kept].sum() + asked > LITTLE_OF_BATCH * size.sum())
