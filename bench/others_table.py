@@ -10,6 +10,7 @@ import subprocess
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ import synthetic_data
 HERE = Path(__file__).parent
 TABLE = HERE / "programs_of_others.toml"
 BY_HAND = HERE / "programs_by_hand.json"  # written by programs/by_hand.py
+COUNTED = HERE / "programs_counted.json"  # written by programs_counted.py
 KINDS = ("cpu", "cuda", "npu")
+WORKSPACE = 32 << 20  # of cuBLAS on Hopper, for each thread that multiplies matrices
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Program:
         command: The script and its arguments.
         cpu: Arguments that are added on the CPU.
         cuda: Arguments that are added on CUDA.
+        counted: Arguments that are added when programs_counted.py counts it on the CPU, with the sizes that it has on
+            CUDA; needed where its kinds lack the CPU.
         npu: "as is", "transfer" (through torch_npu's transfer_to_npu), or "" where it is not run.
         npu_arguments: Arguments that are added on an NPU.
         kinds: Kinds of devices on which it runs at all.
@@ -55,6 +60,7 @@ class Program:
     folder: str = "."
     cpu: str = ""
     cuda: str = ""
+    counted: str = ""
     npu: str = ""
     npu_arguments: str = ""
     kinds: tuple[str, ...] = KINDS
@@ -70,21 +76,35 @@ class Program:
     how: str = ""
 
     def parts_by_hand(self, kind: str) -> dict[str, int]:
-        """The parts of the peak by hand, in bytes; empty where nobody counted.
+        """The parts of the peak, counted without memdiag, in bytes; empty where nobody counted.
 
-        The counts of programs/by_hand.py are for the batch that the program has on all kinds of devices. Those of the
-        table are for CUDA.
+        The first that exists: the count of a whole run on the CPU (programs_counted.py); that of one step on fake
+        tensors (programs/by_hand.py); that of the table, which is for CUDA. On other devices, a run has the same
+        tensors, but other scratch memory, and on CUDA workspaces of cuBLAS.
         """
-        if self.parameters and kind == "cuda":
-            return {
-                "weights and states": self.parameters * self.per_parameter_bytes,
-                "activations": self.activations_bytes,
-            }
-        counted = json.loads(BY_HAND.read_text(encoding="utf-8"))
-        parts = counted.get(f"{self.family} {self.name}")
-        if parts is None or (kind == "cpu" and self.cpu.startswith("--device=cpu")):
-            return {}
+        name = f"{self.family} {self.name}"
+        if kind != "cpu" and not self.has_same_sizes:
+            if not self.parameters or kind != "cuda":
+                return {}
+            states = self.parameters * self.per_parameter_bytes
+            return {"weights and states": states, "activations": self.activations_bytes}
+        counted = read(COUNTED).get(name)
+        if counted is not None:
+            parts = dict(counted["all" if kind == "cpu" else "tensors"])
+            parts["temporary tensors"] += parts.pop("scratch memory")
+            return {**parts, "workspaces": len(counted["threads"]) * WORKSPACE} if kind == "cuda" else parts
+        parts = read(BY_HAND).get(name, {}) if self.has_same_sizes else {}
         return {part: size for part, size in parts.items() if kind == "cuda" or part != "workspaces"}
+
+    @property
+    def convolves(self) -> bool:
+        """Whether it is known to run convolutions, whose scratch memory on a GPU is not counted."""
+        return bool(read(COUNTED).get(f"{self.family} {self.name}", {}).get("convolves"))
+
+    @property
+    def has_same_sizes(self) -> bool:
+        """Whether its sizes on the CPU are those on other devices."""
+        return not self.cpu.startswith("--device=cpu") and not self.parameters
 
     def runs_on(self, kind: str) -> bool:
         """Whether the program is tried on this kind of device."""
@@ -100,6 +120,13 @@ class Program:
         if wrapper:
             path = str(Path(path).absolute()) if not self.source else f"{{here}}/{path}"
         return [python, *(launcher if self.ranks else []), *wrapper, path, *arguments, *extra]
+
+
+@cache
+def read(file: Path) -> dict[str, Any]:
+    """The counts of a file."""
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
 
 
 def read_table() -> tuple[dict[str, str], list[Program]]:

@@ -14,8 +14,12 @@ Each row is kept once it was measured, so a run that was cut off goes on where i
 from __future__ import annotations
 
 import argparse
+import ctypes
 import hashlib
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,10 +28,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import numpy as np
 from others_table import HERE, KINDS, Program, read_table, unpack
 from phantom_programs import cpu_seconds, entries, limit, why
 
 import memdiag
+from memdiag.analyzers.support.names import kind_words
+from memdiag.trace.schema import CATEGORIES
 from memdiag.units import format_bytes
 
 STEM = HERE.parent / "reports" / "other-programs"
@@ -37,13 +44,12 @@ HEAD = (
 )
 # Parts of an estimate, and the words of memdiag for them.
 PARTS = {
-    "parameters": "parameters",
-    "gradients": "gradients",
-    "optimizer states": "optimizer states",
-    "activations": "activations",
+    **{part: part for part in ("parameters", "gradients", "optimizer states", "activations")},
+    **{part: part for part in ("input batches", "temporary tensors")},
     "workspaces": "library workspaces",
 }
 PHANTOM = "memdiag: the phantom"
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 @dataclass
@@ -63,6 +69,7 @@ class Row:
     reserved_bytes: int = 0
     estimate_bytes: int | None = None
     cause: str = ""
+    largest: str = ""
     same_part: str = ""
     hashes: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -72,25 +79,51 @@ class Row:
 def run(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], seconds: int
 ) -> tuple[int, float, float, str]:
-    """Runs a command for at most ``seconds``; returns exit status, time, processor time and the end of what it said."""
+    """Runs a command for at most ``seconds``; returns exit status, time, processor time and the end of what it said.
+
+    At the limit, all processes of the command are killed. Linux counts the time of a killed process for the parent
+    that waits for it, so this process adopts orphans (PR_SET_CHILD_SUBREAPER) and waits for them.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     began, used = time.monotonic(), cpu_seconds()
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=limit,  # noqa: PLW1509 - this process has one thread
+    )
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=seconds,
-            check=False,
-            preexec_fn=limit,
-        )
+        _, said = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as late:
-        said = (late.stderr or b"").decode(errors="replace")
-        return 124, float(seconds), cpu_seconds() - used, f"{said}\nnot done after {seconds} s"
-    return done.returncode, time.monotonic() - began, cpu_seconds() - used, done.stderr
+        said = f"{(late.stderr or b'').decode(errors='replace')}\nnot done after {seconds} s"
+        end(process.pid)
+        process.wait()
+        while reap():
+            pass
+        return 124, float(seconds), cpu_seconds() - used, said
+    return process.returncode, time.monotonic() - began, cpu_seconds() - used, said
+
+
+def end(number: int) -> None:
+    """Kills a process after all that it started, so that none is adopted unseen."""
+    os.kill(number, signal.SIGSTOP)
+    for file in Path(f"/proc/{number}/task").glob("*/children"):
+        for child in file.read_text().split():
+            end(int(child))
+    os.kill(number, signal.SIGKILL)
+
+
+def reap() -> bool:
+    """Waits for one child or adopted orphan; False if there is none."""
+    try:
+        os.wait()
+    except ChildProcessError:
+        return False
+    return True
 
 
 def digest(files: Sequence[Path], kind: str) -> str:
@@ -143,8 +176,23 @@ def measure(program: Program, given: argparse.Namespace, commits: Mapping[str, s
             row.hashes.append(digest(files, kind))
             if not number:
                 describe(row, files, ours)
+                if given.keep:
+                    keep(files, given.keep / folder_of(row))
     row.works = True
     return row
+
+
+def folder_of(row: Row) -> str:
+    """The name of the folder with the traces of a row."""
+    return f"{row.family} {row.name} {row.device.partition(':')[0]}".replace("/", "-")
+
+
+def keep(files: Sequence[Path], folder: Path) -> None:
+    """Copies traces into a folder, in place of earlier ones."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file in files:
+        shutil.copy(file, folder)
 
 
 def describe(row: Row, files: Sequence[Path], ours: Sequence[str]) -> None:
@@ -156,18 +204,29 @@ def describe(row: Row, files: Sequence[Path], ours: Sequence[str]) -> None:
         int(device.usage[name].max(initial=0)) for name in ("allocated", "reserved")
     )
     row.cause, row.said = cause_of(trace), "; ".join(ours)[:300]
+    live = device.live(device.peak("allocated"))
+    held = np.bincount(device.tensors.category[live], device.tensors.block_bytes[live], len(CATEGORIES))
+    largest = str(kind_words(CATEGORIES[int(held.argmax())]))
+    row.largest = next((part for part, word in PARTS.items() if word == largest), "")
 
 
-def same_part(cause: str, parts: Mapping[str, int]) -> str:
-    """Whether the main part that memdiag names is the largest one by hand; "" where one of both is unknown.
+def same_part(row: Row, program: Program, counted: Mapping[str, int]) -> str:
+    """Whether the main part that memdiag names is the largest one of the count; "" where one of both is unknown.
 
-    Temporary tensors, input batches and buffers of collectives are not counted by hand.
+    If the first answer of memdiag names none, its largest category at the peak of allocated memory takes its place. For
+    convolutions on a GPU, the memory that the count lacks is scratch memory of cuDNN.
     """
-    named = next((part for part, word in PARTS.items() if word in cause), None)
-    if not parts or named is None:
+    named = next((part for part, word in PARTS.items() if word in row.cause), None) or row.largest
+    parts = dict(counted)
+    if program.convolves and row.device.startswith("cuda"):
+        tensors = sum(size for part, size in parts.items() if part != "workspaces")
+        parts["workspaces"] = max(parts.get("workspaces", 0), row.allocated_bytes - tensors)
+    if not parts or not named or not row.works:
         return ""
     largest = max(parts, key=lambda part: parts[part])
-    return "yes" if largest == named else f"no: {PARTS.get(largest, largest)}"
+    return (
+        "yes" if largest == named else f"no: {PARTS.get(largest, largest)} ({parts[largest] / sum(parts.values()):.0%})"
+    )
 
 
 def table_of(rows: Sequence[Row]) -> str:
@@ -211,7 +270,7 @@ def write(rows: Mapping[tuple[str, str, str], Row], commits: Mapping[str, str], 
     for row in known:
         parts = programs[place[row.family, row.name]].parts_by_hand(row.device.partition(":")[0])
         row.estimate_bytes = sum(parts.values()) or None
-        row.same_part = same_part(row.cause, parts)
+        row.same_part = same_part(row, programs[place[row.family, row.name]], parts)
     kept = sorted(known, key=lambda row: (KINDS.index(row.device.partition(":")[0]), place[row.family, row.name]))
     head = STEM.with_suffix(".md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
     notes = [f"* {one.family}, {one.name}: {one.how}" for one in programs if one.how]
@@ -232,6 +291,8 @@ def main() -> None:
     parser.add_argument("--failed", action="store_true", help="also programs whose row says that they do not work")
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--seconds", type=int, default=600, help="limit of one run")
+    parser.add_argument("--keep", type=Path, help="folder for the traces of the first run of each row")
+    parser.add_argument("--describe", action="store_true", help="only analyze the traces in --keep again")
     parser.add_argument("--verbose", action="store_true", help="print the end of what a failed program printed")
     given = parser.parse_args()
     commits, programs = read_table()
@@ -239,6 +300,13 @@ def main() -> None:
     rows = {}
     for kept in json.loads(file.read_text(encoding="utf-8")) if file.exists() else []:
         rows[kept["family"], kept["name"], kept["device"]] = Row(**kept)
+    if given.describe:
+        for row in rows.values():
+            files = sorted((given.keep / folder_of(row)).glob("rank*.pkl"))
+            if row.works and files:
+                describe(row, files, [row.said] if row.said else [])
+        write(rows, commits, programs)
+        return
     for program in programs:
         key = (program.family, program.name, given.device)
         is_chosen = any(part in f"{program.family} {program.name}" for part in given.only.split(";"))

@@ -54,8 +54,10 @@ def convolution_workspaces(device: DeviceTrace, evidence: StackEvidence, planned
     is_brief = (tensors.alloc_at >= 0) & (tensors.free_requested_at == tensors.alloc_at + 1)
     in_passes = np.isin(evidence.marker[tensors.stack], (FORWARD, BACKWARD, SILENT))
     sizes = np.fromiter((size for size in planned if size), np.int64)
-    found: Array = evidence.convolution[tensors.stack] | in_passes & np.isin(tensors.requested_bytes, sizes)
-    return is_brief & found
+    found: Array = is_brief & (
+        evidence.convolution[tensors.stack] | in_passes & np.isin(tensors.requested_bytes, sizes)
+    )
+    return found
 
 
 def _of_stream(device: DeviceTrace, lives: Lives, evidence: StackEvidence, stream: int) -> list[int]:

@@ -1,0 +1,66 @@
+"""Counts the live tensors of programs of other people without memdiag, into bench/programs_counted.json.
+
+    python bench/programs_counted.py --sources FOLDER --python VENV/bin/python [--only "mnist;gat"]
+
+Each program of programs_of_others.toml that can run on the CPU runs there unchanged, below programs/live_storages.py,
+in which memdiag takes no part. FOLDER and VENV are those of programs_of_others.py. The file has for each program:
+
+* all: the parts of the peak on the CPU, with the scratch memory of its kernels;
+* tensors: the parts of the peak of the tensors alone, which are the same on other devices;
+* threads: "forward" and "backward" if matrices are multiplied there: cuBLAS has a workspace for each of these threads;
+* convolves: whether a convolution runs, for which cuDNN has workspaces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from others_table import COUNTED, HERE, Program, read_table, unpack
+from programs_of_others import run
+
+
+def count(program: Program, given: argparse.Namespace, commits: dict[str, str]) -> dict[str, object] | None:
+    """Runs one program; None if it fails."""
+    with tempfile.TemporaryDirectory(prefix="count-") as scratch:
+        ready = unpack(program, "cpu", given, commits, Path(scratch) / "source")
+        python, script, *arguments = ready.words
+        result = Path(scratch) / "result.json"
+        counter = HERE / "programs" / "live_storages.py"
+        command = [python, str(counter), str(result), script, *arguments, *program.counted.split()]
+        status, _, took, said = run(command, ready.folder, ready.environment, given.seconds)
+        if status:
+            print(f"{program.family} {program.name}: exit status {status}: {said[-300:]}", file=sys.stderr)
+            return None
+        print(f"{program.family} {program.name}: {took:.0f} s of a processor", flush=True)
+        found: dict[str, object] = json.loads(result.read_text(encoding="utf-8"))
+        return found
+
+
+def main() -> None:
+    """Counts the programs that have no count, and writes the file after each."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sources", type=Path, required=True)
+    parser.add_argument("--python", required=True)
+    parser.add_argument("--only", default="", help="programs whose family or name holds one of these, by ;")
+    parser.add_argument("--again", action="store_true", help="also programs that have a count")
+    parser.add_argument("--seconds", type=int, default=600, help="limit of one run")
+    given = parser.parse_args()
+    commits, programs = read_table()
+    for program in programs:
+        name = f"{program.family} {program.name}"
+        known = json.loads(COUNTED.read_text(encoding="utf-8")) if COUNTED.exists() else {}
+        can_run = not program.ranks and not program.devices and ("cpu" in program.kinds or program.counted)
+        is_chosen = any(part in name for part in given.only.split(";"))
+        if can_run and is_chosen and (given.again or name not in known):
+            found = count(program, given, commits)
+            if found is not None:
+                known[name] = found
+                COUNTED.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
