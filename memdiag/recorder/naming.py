@@ -60,7 +60,8 @@ class Naming:
     def root(self, module: Any, args: Any, mark: int) -> None:
         """Learns the names of a model that is called.
 
-        Its parameters are recorded when it is new, its inputs on every call.
+        Its parameters are recorded when it is new, its inputs on every call. The result of another model is no input: a
+        criterion is a module, and so is the discriminator that gets the images of a generator.
         """
         if id(module) not in self._roots:
             key = id(module)
@@ -71,7 +72,8 @@ class Naming:
             self.look(mark)
         mark = self._look(module, mark)
         for tensor in _tensors(args, _MOST_INPUTS):
-            self._see(tensor, INPUT, "input of " + type(module).__name__, mark)
+            if getattr(tensor, "is_leaf", True):  # objects like tensors may lack it
+                self._see(tensor, INPUT, "input of " + type(module).__name__, mark)
 
     def begin(self, mark: int) -> None:
         """Records all tensors again, since recording begins in the middle of the training."""
