@@ -39,8 +39,8 @@ from memdiag.units import format_bytes
 
 STEM = HERE.parent / "reports" / "other-programs"
 HEAD = (
-    *("family", "program", "works", "processes", "events", "peak allocated", "by hand", "main part of the peak"),
-    *("as by hand", "time", "of a processor", "one hash"),
+    *("family", "program", "works", "processes", "events", "peak allocated", "counted", "main part of the peak"),
+    *("as counted", "time", "of a processor", "one hash"),
 )
 # Parts of an estimate, and the words of memdiag for them.
 PARTS = {
@@ -267,6 +267,7 @@ def write(rows: Mapping[tuple[str, str, str], Row], commits: Mapping[str, str], 
     """Writes the report, in the order of the table, and the rows by themselves."""
     place = {(one.family, one.name): number for number, one in enumerate(programs)}
     known = [row for row in rows.values() if (row.family, row.name) in place]
+    known = [row for row in known if programs[place[row.family, row.name]].runs_on(row.device.partition(":")[0])]
     for row in known:
         parts = programs[place[row.family, row.name]].parts_by_hand(row.device.partition(":")[0])
         row.estimate_bytes = sum(parts.values()) or None
@@ -275,7 +276,7 @@ def write(rows: Mapping[tuple[str, str, str], Row], commits: Mapping[str, str], 
     head = STEM.with_suffix(".md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
     notes = [f"* {one.family}, {one.name}: {one.how}" for one in programs if one.how]
     sources = [f"* {name} at {commit[:12]}" for name, commit in commits.items()]
-    parts = [table_of(kept), "\n## Peaks by hand\n", *notes, "\n## Sources\n", *sources]
+    parts = [table_of(kept), "\n## Peaks by a formula\n", *notes, "\n## Sources\n", *sources]
     STEM.with_suffix(".md").write_text(f"{head}<!-- table -->\n" + "\n".join(parts) + "\n", encoding="utf-8")
     STEM.with_suffix(".json").write_text(json.dumps([asdict(row) for row in kept], indent=1) + "\n", encoding="utf-8")
 
