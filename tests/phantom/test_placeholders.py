@@ -22,7 +22,12 @@ x = torch.ones(3, requires_grad=True)
 lines = [line.split()[-1] for line in open("/proc/self/maps") if "/libcudart.so" in line]
 print(json.dumps([torch.cuda.is_available(), torch.cuda.device_count(), x.grad.tolist(), sorted(set(lines))]))
 """
-ON_DEVICE = "import torch; print(torch.zeros(4, device='cuda').sum().item(), torch.cuda.get_device_name())"
+ON_DEVICE = """
+import torch
+print(torch.zeros(4, device="cuda").sum().item(), torch.cuda.get_device_name())
+double = torch.cuda.jiterator._create_jit_fn("template <typename T> T twice(T x) { return x + x; }")
+print(double(torch.zeros(4, device="cuda")).tolist())  # PyTorch compiles it with NVRTC
+"""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +63,7 @@ def run(python, program, environment):
 
 
 @needs_torch
-def test_placeholders_make_torch_importable_and_hide_no_phantom_device(copy):
+def test_placeholders_make_torch_importable_and_hide_no_phantom_device(copy, tmp_path):
     torch = Path(installed_for([str(copy)], os.environ).folder_of("torch"))
     names = placeholders.put_in_place(str(copy))
     assert {"libcuda.so.1", "libcudart.so.13", "libcurand.so.10"} <= set(names) or "libcudart.so.12" in names
@@ -70,9 +75,11 @@ def test_placeholders_make_torch_importable_and_hide_no_phantom_device(copy):
     assert (available, devices, gradient) == (False, 0, [2.0, 2.0, 2.0])
     assert [Path(path).parent for path in mapped] == [torch / "lib"]
 
-    done = run(copy, ON_DEVICE, launch.environment_for(choose("cuda:h100-80g"), [str(copy)]))
+    environment = launch.environment_for(choose("cuda:h100-80g"), [str(copy)])
+    done = run(copy, ON_DEVICE, {**environment, "PYTORCH_KERNEL_CACHE_PATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout == "0.0 NVIDIA H100 80GB HBM3\n"
+    assert done.stdout == "0.0 NVIDIA H100 80GB HBM3\n[0.0, 0.0, 0.0, 0.0]\n"
+    assert not list(tmp_path.iterdir())  # a real device would load these kernels later
 
 
 @needs_torch

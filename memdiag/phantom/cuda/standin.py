@@ -305,6 +305,8 @@ def environment(profile: Profile, folder: Path, base: Mapping[str, str]) -> dict
         "LD_PRELOAD": ":".join([*preloads, *others]),
         "LD_LIBRARY_PATH": ":".join([str(folder), *filter(None, base.get("LD_LIBRARY_PATH", "").split(":"))]),
         "TRITON_LIBCUDA_PATH": str(folder),
+        # PyTorch would keep the empty kernels of the simulated compiler for later runs on a real device.
+        **({"USE_PYTORCH_KERNEL_CACHE": "0"} if "libnvrtc" in there else {}),
         "MEMDIAG_PHANTOM_NAME": profile.product,
         "MEMDIAG_PHANTOM_TOTAL_BYTES": str(profile.total_bytes),
         "MEMDIAG_PHANTOM_CONTEXT_BYTES": str(profile.context_bytes),
