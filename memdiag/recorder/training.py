@@ -20,6 +20,7 @@ from .config import AUTOCAST_ENDED
 from .guard import report
 from .marks import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks
 from .naming import Naming
+from .other_optimizers import OtherOptimizers
 from .placing import Placing
 from .step_ends import StepEnds
 
@@ -55,6 +56,10 @@ class Training:
         self._has_ended = False  # a hook has ended the step that the program has not ended yet
         self._in_backward = 0
         self._captures = Captures(torch, marks)
+        self._others = OtherOptimizers(
+            lambda optimizer: self._before_optimizer(optimizer, (), {}),
+            lambda optimizer: self._after_optimizer(optimizer, (), {}),
+        )
         self._handles: list[Any] = []
         self._replaced: list[Any] = []
         self._off = False
@@ -93,6 +98,7 @@ class Training:
         """Removes all hooks."""
         self._off = True
         self._captures.remove()
+        self._others.remove()
         for handle in self._handles:
             handle.remove()
         for owner, name, mine, original in self._replaced:
@@ -231,6 +237,7 @@ class Training:
             self._passed = True
             try:
                 self._mark_phase(OUTSIDE)
+                self._others.look()  # their first step comes later
             except Exception as error:  # noqa: BLE001
                 report("backward", error)
 
