@@ -188,6 +188,7 @@ def test_made_up_values_can_be_chosen_and_are_counted(values, floats, integers, 
     (seen,) = said(on_phantom("npu:910b-64g", PROGRAMS / "made_up_npu.py", MEMDIAG_PHANTOM_VALUES=values))
     assert seen["known"] == [[3, 4], [0] * 3, [2, 502]]
     assert seen["nothing was made up"]
+    assert seen["equals itself"]
     if floats:
         assert (seen["floats"], seen["integers"], seen["bools"]) == ([floats] * 3, integers, bools)
         assert seen["nan"] is (values == "ones")

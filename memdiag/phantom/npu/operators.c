@@ -166,6 +166,20 @@ EXPORT int aclnnInplaceZeroGetWorkspaceSize(const void *to, uint64_t *size, job_
 }
 EXPORT int aclnnInplaceZero(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
 
+/* ---- whether two tensors are equal: only known if they are the same one */
+
+static int is_same(const tensor_t *one, const tensor_t *other) {
+  if (!one || !other || one->type != other->type || one->dims != other->dims || start_of(one) != start_of(other)) return 0;
+  size_t bytes = one->dims * sizeof one->dim[0];
+  return !memcmp(one->dim, other->dim, bytes) && !memcmp(one->stride, other->stride, bytes);
+}
+EXPORT int aclnnEqualGetWorkspaceSize(const void *of, const void *other, const void *to, uint64_t *size, job_t **executor) {
+  scalar_t yes = {.type = 9, .value = {1}};
+  *size = 0;
+  return is_same(as_tensor(of), as_tensor(other)) ? plan_fill(to, &yes, executor) : OK;
+}
+EXPORT int aclnnEqual(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
+
 /* ---- with values=finite: whether numbers are finite, and whether all of some answers are yes */
 
 static int plan_yes(const void *to, uint64_t *size, job_t **executor) {

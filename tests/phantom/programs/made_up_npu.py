@@ -17,6 +17,7 @@ ask = ctypes.CDLL(None).memdiag_phantom_facts
 ask.restype = ctypes.c_char_p
 seen["nothing was made up"] = json.loads(ask())["read_backs"]["count"] == 0
 made = given + 1
+seen["equals itself"] = torch.equal(made, made)
 seen["floats"] = [made[:2].tolist(), made.bfloat16()[:2].tolist(), made.double()[:2].tolist()]
 seen["integers"] = made.argmax().item()
 seen["bools"] = (made > 5)[:2].tolist()
