@@ -15,6 +15,7 @@ _MENDED_BY = {
     "MD106": "no-grad",
     "MD112": "free-gradients",
     "MD124": "gradient-bucket-view",
+    "MD125": "release-leftovers",
     "MD127": "load-to-host",
     "MD129": "fsdp-units",
     "MD142": "shared-graph-pool",

@@ -6,7 +6,7 @@ Remedies that cost time are chosen in several ways (see ``_PlanSearch``), and th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from memdiag.fix.base import Proposal, Refusal
@@ -62,6 +62,15 @@ def choose(case: FixCase, *, unsafe: bool, without: Collection[str] = ()) -> Fix
     else:
         plan.refused += by_hand(case)
     return plan
+
+
+def with_whole_budget(case: FixCase, plan: FixPlan) -> FixPlan:
+    """Returns a plan that was chosen with memory to spare, with the peaks that are predicted for the whole budget.
+
+    With more memory, PyTorch keeps cached segments longer, so the reserved peaks differ.
+    """
+    alone = [(each, _peaks(case, [each])) for each, _ in plan.alone]
+    return replace(plan, base=case.peaks(Edit()), predicted=_peaks(case, plan.chosen), alone=alone)
 
 
 def _add(case: FixCase, plan: FixPlan, name: str, proposals: list[Proposal], *, unsafe: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from memdiag.allocator.workload import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Workload
+from memdiag.allocator.workload import ALLOC, EMPTY_CACHE, FREE, FREE_COMPLETED, FREE_REQUESTED, Workload
 from memdiag.trace.table import Array
 
 ROUNDING = 512  # bytes; the allocators of PyTorch for CUDA and NPU round to it
@@ -81,6 +81,8 @@ class Edit:
         made: Additional tensors that live for a while.
         held: Later events of frees, by row in Tensors; they win over ``freed``.
         pools: Pools to use instead of others, as indices into the pools of the workload.
+        own_pool: Rows in Tensors that are allocated in an additional pool.
+        releases: Events before which the program releases its cached memory.
     """
 
     dropped: frozenset[int] = frozenset()
@@ -92,6 +94,8 @@ class Edit:
     made: tuple[Made, ...] = ()
     held: Mapping[int, int] = field(default_factory=dict)
     scripts: tuple[TemporaryCalls, ...] = ()
+    own_pool: frozenset[int] = frozenset()
+    releases: tuple[int, ...] = ()
 
     def __or__(self, other: Edit) -> Edit:
         """Returns both changes: of two frees of a tensor the earlier one, and of two times to hold it the later one."""
@@ -111,6 +115,8 @@ class Edit:
             self.made + other.made,
             held,
             self.scripts + other.scripts,
+            self.own_pool | other.own_pool,
+            self.releases + other.releases,
         )
 
 
@@ -142,7 +148,7 @@ def edited(workload: Workload, edit: Edit) -> Workload:
         workload: The recorded requests; its tensor numbers are rows in Tensors.
         edit: The changes.
     """
-    workload = _in_pools(workload, edit.pools)
+    workload = _in_own_pool(_in_pools(workload, edit.pools), edit.own_pool)
     keep = np.ones(len(workload.op), bool)
     is_free = np.isin(workload.op, _FREES)
     if edit.dropped:
@@ -159,6 +165,8 @@ def edited(workload: Workload, edit: Edit) -> Workload:
                 sizes[made[row]] = requested
         workload = replace(workload, size=sizes)
     calls, following = _AddedCalls(), workload.num_tensors
+    for event in edit.releases:
+        calls.add(int(np.searchsorted(workload.row, event)), EMPTY_CACHE, -1, 0, 0, -1)
     for row, at in moved.items():
         where = max(int(np.searchsorted(workload.row, at)), int(made[row]) + 1)
         if where < len(workload.op):
@@ -212,6 +220,15 @@ def _in_pools(workload: Workload, pools: Mapping[int, int]) -> Workload:
     other = np.arange(len(workload.pools), dtype=workload.pool.dtype)
     other[list(pools)] = list(pools.values())
     return replace(workload, pool=np.where(workload.pool >= 0, other[workload.pool], workload.pool))
+
+
+def _in_own_pool(workload: Workload, rows: frozenset[int]) -> Workload:
+    if not rows:
+        return workload
+    chosen = (workload.op == ALLOC) & np.isin(workload.tensor, np.fromiter(rows, np.int64, len(rows)))
+    taken = max((minor for major, minor in workload.pools if major == 0), default=0)
+    pool = np.where(chosen & (workload.pool <= 0), len(workload.pools), workload.pool).astype(workload.pool.dtype)
+    return replace(workload, pool=pool, pools=(*workload.pools, (0, taken + 1)))
 
 
 def _stream(workload: Workload, made: Array, row: int) -> int:

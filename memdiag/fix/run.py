@@ -16,7 +16,7 @@ from memdiag.errors import MemdiagError
 from memdiag.fix.advice import advise
 from memdiag.fix.base import Proposal
 from memdiag.fix.case import FixCase, Peaks
-from memdiag.fix.choose import FixPlan, choose
+from memdiag.fix.choose import FixPlan, choose, with_whole_budget
 from memdiag.fix.losses import compare_losses, compare_times
 from memdiag.fix.structure import lines_in
 from memdiag.fix.trial import ProgramTrial, as_result, resized, run
@@ -157,7 +157,7 @@ def _roomier(case: FixCase, plan: FixPlan, select: Callable[[FixCase], FixPlan])
     for share in _SPARE:
         other = select(case.sparing(share))
         if other.predicted.fits and other.predicted.allocated < plan.predicted.allocated:
-            return other
+            return with_whole_budget(case, other)
     return None
 
 

@@ -22,6 +22,8 @@ PROGRAM_REMEDIES: Registry[ProgramRemedy] = Registry(
         "gradient-bucket-view": f"{_HERE}.gradient_bucket_view",
         "memory-fraction": f"{_HERE}.memory_fraction",
         "allocator-settings": f"{_HERE}.allocator_settings",
+        "release-leftovers": f"{_HERE}.release_leftovers",
+        "mempool-scopes": f"{_HERE}.mempool_scopes",
         "lifetime-pools": f"{_HERE}.lifetime_pools",
         "lean-optimizer": f"{_HERE}.lean_optimizer",
         "shared-graph-pool": f"{_HERE}.shared_graph_pool",

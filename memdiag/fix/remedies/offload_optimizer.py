@@ -11,7 +11,7 @@ import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import FixCase
-from memdiag.fix.edit import Edit, Made
+from memdiag.fix.edit import Edit, TemporaryCalls
 from memdiag.fix.owners import optimizer_refusals
 from memdiag.fix.structure import is_sharded, rows_with
 from memdiag.offload.passes import OPTIMIZER
@@ -75,17 +75,20 @@ def _temporaries(case: FixCase) -> Array:
 
 
 def _edit(case: FixCase, state: Array, temporaries: Array) -> Edit:
-    """Returns the change: no state, but in each step that of one parameter, and its temporary tensors.
-
-    Peaks depend only on the largest parameter, so the change omits the other parameters.
-    """
+    """Returns the change: each step has the state of one parameter after the other, with its temporary tensors."""
     tensors, passes = case.device.tensors, case.passes
-    largest = int(tensors.requested_bytes[state].max())
     parameters = tensors.requested_bytes[(tensors.category == _PARAMETER)]
     num_parameters = int(np.count_nonzero(parameters >= _SMALLEST))
     per_parameter = max(round(len(state) / max(num_parameters, 1)), 1)
     is_fused = case.trace.backend == "cuda" and set(temporaries.tolist()) <= case.given.edit.dropped
-    count = per_parameter + (0 if is_fused else _COPIES)
+    copies = 0 if is_fused else _COPIES
+    order = state[np.argsort(tensors.alloc_at[state], kind="stable")]
+    turn: list[tuple[int, int]] = []
+    for first in range(0, len(order), per_parameter):
+        sizes = tensors.requested_bytes[order[first : first + per_parameter]].tolist()
+        sizes += [max(sizes)] * copies
+        turn += [(number, size) for number, size in enumerate(sizes)]
+        turn += [(number, 0) for number in [*range(len(sizes) - copies, len(sizes)), *range(len(sizes) - copies)]]
     begins = passes.begin[passes.phase == OPTIMIZER].tolist()
-    made = tuple(Made(begin, begin + 1, largest, int(state[0])) for begin in begins for _ in range(count))
-    return Edit(frozenset([*state.tolist(), *temporaries.tolist()]), made=made)
+    scripts = tuple(TemporaryCalls(begin, tuple(turn), int(state[0])) for begin in begins)
+    return Edit(frozenset([*state.tolist(), *temporaries.tolist()]), scripts=scripts)
