@@ -28,6 +28,7 @@ PROGRAM_REMEDIES: Registry[ProgramRemedy] = Registry(
         "lean-optimizer": f"{_HERE}.lean_optimizer",
         "shared-graph-pool": f"{_HERE}.shared_graph_pool",
         "chunked-loss": f"{_HERE}.chunked_loss",
+        "logits-dtype": f"{_HERE}.logits_dtype",
         "checkpoint": f"{_HERE}.checkpoint",
         "offload-saved": f"{_HERE}.offload_saved",
         "offload-optimizer": f"{_HERE}.offload_optimizer",
