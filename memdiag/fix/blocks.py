@@ -11,6 +11,7 @@ from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit, Made, Repeat
 from memdiag.offload.passes import BACKWARD, FORWARD
 from memdiag.trace.schema import ALLOC
+from memdiag.trace.table import Array
 
 _NEAR = 16  # events
 
@@ -65,7 +66,7 @@ def block_of(case: FixCase, path: str) -> Block | None:
         # Later parts save only the output of the block, which remains. Backward frees it before the block's other
         # tensors: with those of the later part, or after the block's last operator.
         inner = mine[tensors.free_requested_at[mine] > reached]
-        own, output, result = -1, -1, _output(case, begin, end)
+        own, output, result = -1, -1, output_of(case, begin, end)
         # the output of a linear layer, for example, may be freed as soon as a residual has been added
         is_kept = result < 0 or result in mine
         if len(mine) and len(inner) == len(mine) and is_kept:
@@ -128,7 +129,7 @@ def _inputs(case: FixCase, path: str, begin: int) -> Iterator[int]:
             yield latest
 
 
-def _output(case: FixCase, begin: int, end: int) -> int:
+def output_of(case: FixCase, begin: int, end: int) -> int:
     """Returns the tensor that a call returns, as a row in Tensors, or -1."""
     tensors = case.device.tensors
     made = (tensors.alloc_at >= begin) & (tensors.alloc_at < end) & (tensors.free_requested_at >= end)
@@ -243,3 +244,20 @@ def _backward_of(case: FixCase, begin: int, end: int, following: tuple[int, int]
     sums = np.bincount(number[is_inside], weights=tensors.block_bytes[rows][is_inside])
     most = int(np.argmax(sums))
     return int(begins[most]), int(ends[most])
+
+
+def model_calls(is_running: Array, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yields begin and end of each call of a model in a forward pass, and the end of the code after it, as its loss.
+
+    Args:
+        is_running: Whether code of a module runs at each event; if it never does, the whole pass is one call.
+        begin, end: The pass.
+    """
+    running = is_running[begin:end]
+    starts = np.flatnonzero(running & ~np.append(False, running[:-1]))
+    if not len(starts):
+        yield begin, end, end
+        return
+    ends = np.flatnonzero(running & ~np.append(running[1:], False)) + 1
+    for start, stop, following in zip(starts, ends, np.append(starts[1:], len(running)), strict=True):
+        yield begin + int(start), begin + int(stop), begin + int(following)

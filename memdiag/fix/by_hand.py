@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memdiag.fix.base import Refusal
 from memdiag.fix.case import FixCase
-from memdiag.fix.structure import few
+from memdiag.fix.structure import HALF_BATCH, few
 from memdiag.offload.passes import BACKWARD
 from memdiag.text import phrase
 
@@ -16,16 +16,26 @@ _SWITCHES = (
     ),
     ("/lightning/pytorch/", "Trainer(accumulate_grad_batches=2)  # with half the batch size"),
     ("/pytorch_lightning/", "Trainer(accumulate_grad_batches=2)  # with half the batch size"),
+    ("/megatron/", "--micro-batch-size N  # half of it, with the same --global-batch-size"),
+    ("/torchtitan/", "--training.local_batch_size N  # half of it, with the same --training.global_batch_size"),
+    ("/deepspeed/", '"train_micro_batch_size_per_gpu": N, "gradient_accumulation_steps": 2  # N is half of it'),
+    ("/torch/distributed/fsdp/", "model.set_requires_gradient_sync(False)  # in all backwards of a step but the last"),
+    ("/torch/nn/parallel/distributed.py", "with model.no_sync():  # in all backwards of a step but the last"),
 )
-_PLAIN = "(loss / 2).backward()  # with half the batch; optimizer.step() after every second batch"
+
+
+def switch_of_batch(case: FixCase) -> str:
+    """Returns how to split the batch in a program whose framework calls the model, or ""."""
+    files = {frame.filename.replace("\\", "/") for frame in case.trace.stacks.frames}
+    return next((line for part, line in _SWITCHES if any(part in file for file in files)), "")
 
 
 def by_hand(case: FixCase) -> list[Refusal]:
     """Returns the remedies that memdiag does not apply to a program, with the reason and the change to make by hand."""
     if not (case.passes.phase == BACKWARD).any():
         return []
-    files = {frame.filename.replace("\\", "/") for frame in case.trace.stacks.frames}
-    switch = next((line for part, line in _SWITCHES if any(part in file for file in files)), _PLAIN)
     recorded = case.trace.recorded
     line = recorded.line_of("backward") if recorded is not None else ""
-    return [Refusal(ACCUMULATION, phrase("fix.refused.batch"), few([line] if line else []), switch)]
+    switch = switch_of_batch(case)
+    reason = "fix.refused.batch.framework" if switch else "fix.refused.batch"
+    return [Refusal(ACCUMULATION, phrase(reason), few([line] if line else []), switch or HALF_BATCH)]

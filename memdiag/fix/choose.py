@@ -13,7 +13,7 @@ from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.by_hand import by_hand
 from memdiag.fix.case import FixCase, Given, Peaks
 from memdiag.fix.edit import Edit, union
-from memdiag.fix.remedies import PROGRAM_REMEDIES
+from memdiag.fix.remedies import PROGRAM_REMEDIES, micro_batches
 
 _WORTH = 0.002  # share of a peak that a remedy must save
 _ADJUSTABLE = {"checkpoint", "offload-saved"}  # which propose no more than other remedies leave to do
@@ -53,13 +53,13 @@ def choose(case: FixCase, *, unsafe: bool, without: Collection[str] = ()) -> Fix
     plan = FixPlan(base, base)
     if base.fits:
         return plan
-    for name in PROGRAM_REMEDIES:
-        found = [] if name in without else list(PROGRAM_REMEDIES[name].propose(case))
+    for name in (each for each in PROGRAM_REMEDIES if each not in without):
+        found = list(PROGRAM_REMEDIES[name].propose(case))
         plan.refused += [each for each in found if isinstance(each, Refusal)]
         _add(case, plan, name, _proposals(found), unsafe=unsafe)
     if plan.predicted.fits:
         _PlanSearch(case, plan, unsafe=unsafe).improve()
-    else:
+    elif not any(each.name == micro_batches.NAME for each, _ in plan.alone):
         plan.refused += by_hand(case)
     return plan
 

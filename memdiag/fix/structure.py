@@ -27,6 +27,7 @@ _GRAPHS = ("GraphModule", "OptimizedModule")  # modules that torch.compile makes
 _APPLY = ("/torch/autograd/function.py", "apply")
 _BUDGET = "torch._functorch.config.activation_memory_budget = 0.5  # before the first step"
 _EXPANDABLE = "export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True"
+HALF_BATCH = "(loss / 2).backward()  # with half the batch; optimizer.step() after every second batch"
 _SAVE_ON_CPU = "with torch.autograd.graph.save_on_cpu(pin_memory=True): x = block(x)"
 _IN_CTX = "ctx.save_for_backward(x)  # in place of ctx.x = x; then torch.autograd.graph.save_on_cpu moves it"
 _BY_HAND = (
@@ -173,10 +174,12 @@ def lines_in(folder: Path) -> frozenset[str]:
 def _refused(remedy: str, reason: str, paths: list[str]) -> Refusal:
     """Returns a refusal by the part of a remedy in the program.
 
-    Its reason is "compiled", the name of a framework, or "pools" with the option that MindSpeed does not allow.
+    Its reason is "compiled", "batch", the name of a framework, or "pools" with an option that MindSpeed forbids.
     """
     if reason == "pools":
         return Refusal(remedy, phrase("fix.refused.pools.exclusive", name=paths[0]), (), _EXPANDABLE)
+    if reason == "batch":
+        return Refusal(remedy, phrase("fix.refused.batch.model"), few(paths), HALF_BATCH)
     framework = next((each for each in REFUSED if each.name == reason), None)
     if framework is None:
         return Refusal(remedy, phrase("fix.refused.compiled"), few(paths), _BUDGET)

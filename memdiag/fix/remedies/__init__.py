@@ -33,6 +33,7 @@ PROGRAM_REMEDIES: Registry[ProgramRemedy] = Registry(
         "offload-saved": f"{_HERE}.offload_saved",
         "offload-optimizer": f"{_HERE}.offload_optimizer",
         "eight-bit-optimizer": f"{_HERE}.eight_bit_optimizer",
+        "micro-batches": f"{_HERE}.micro_batches",
     },
 )
 

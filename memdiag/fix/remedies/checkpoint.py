@@ -7,12 +7,12 @@ training forward that runs again, estimated from the bytes that they allocate.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
-from memdiag.fix.blocks import Block, block_of, calls_of, training_passes
+from memdiag.fix.blocks import Block, block_of, calls_of, model_calls, training_passes
 from memdiag.fix.case import FixCase, Peaks
 from memdiag.fix.cheapest import PartSet, RecomputableParts, cheapest_sets, good_sets
 from memdiag.fix.edit import edited, live_curve, union
@@ -213,24 +213,7 @@ def _forward_bytes(case: FixCase) -> int:
     is_running = np.zeros(len(phase), bool) if recorded is None else module_at(recorded, case.device) >= 0
     total = 0
     for begin, end, _, _ in training_passes(case):
-        for call, call_end, loss_end in _model_calls(is_running, begin, end):
+        for call, call_end, loss_end in model_calls(is_running, begin, end):
             if (is_saved & (made >= call) & (made < call_end)).any():
                 total += int(tensors.block_bytes[(made >= call) & (made < loss_end)].sum())
     return total
-
-
-def _model_calls(is_running: Array, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yields begin and end of each call of a model in a forward pass, and the end of the code after it, as its loss.
-
-    Args:
-        is_running: Whether code of a module runs at each event; if it never does, the whole pass is one call.
-        begin, end: The pass.
-    """
-    running = is_running[begin:end]
-    starts = np.flatnonzero(running & ~np.append(False, running[:-1]))
-    if not len(starts):
-        yield begin, end, end
-        return
-    ends = np.flatnonzero(running & ~np.append(running[1:], False)) + 1
-    for start, stop, following in zip(starts, ends, np.append(starts[1:], len(running)), strict=True):
-        yield begin + int(start), begin + int(stop), begin + int(following)

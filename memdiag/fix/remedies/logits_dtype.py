@@ -1,7 +1,7 @@
 """Computes cross entropy in the 16-bit type of the logits, without a copy of them in float32.
 
-Programs call ``logits.float()`` before the loss, and autocast computes the negative log likelihood in float32. Both make
-tensors of twice the size of the logits, in forward and in backward.
+Programs call ``logits.float()`` before the loss, and autocast computes the negative log likelihood in float32. Both
+make tensors of twice the size of the logits, in forward and in backward.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     of_loss = np.append(case.trace.stacks.with_frame(named), False)[tensors.stack]
     large = tensors.requested_bytes >= _FLOOR
     found = _Found()
-    for begin, end, backward, backward_end in training_passes(case):
+    for begin, _, backward, backward_end in training_passes(case):
         made = large & (tensors.alloc_at >= begin) & (tensors.alloc_at < backward)
         rows = np.flatnonzero(made)
         _add(case, found, rows[np.argsort(tensors.alloc_at[rows])], of_loss, (backward, backward_end))
