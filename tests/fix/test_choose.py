@@ -101,3 +101,19 @@ def test_no_set_that_fits_is_cheaper(seed, monkeypatch):
     ]
     assert plan.predicted.fits
     assert sum(each.cost_us for each in plan.chosen) == min(fitting)
+
+
+def test_a_remedy_that_is_left_out_does_not_come_back_after_another_one(monkeypatch):
+    saves = {0: 30, 2: 60} | {FIRST_BLOCK + number: 8 for number in range(NUM_BLOCKS)}
+    monkeypatch.setattr(choose, "PROGRAM_REMEDIES", remedies({BLOCKS: 1, STATE: 100}))
+    plan = choose.choose(Case(200, 120, saves), unsafe=False, without=[BLOCKS])
+    assert [each.name for each in plan.chosen] == [FREE, STATE]
+
+
+def test_a_plan_with_memory_to_spare_shows_the_peaks_of_the_whole_budget(monkeypatch):
+    """With less memory, PyTorch releases cached memory earlier, so the peaks of the reduced budget are other ones."""
+    saves = {0: 30, 2: 60} | {FIRST_BLOCK + number: 8 for number in range(NUM_BLOCKS)}
+    monkeypatch.setattr(choose, "PROGRAM_REMEDIES", remedies({BLOCKS: 50, STATE: 100}))
+    plan = choose.choose(Case(200, 110, saves), unsafe=False)
+    whole = choose.with_whole_budget(Case(210, 120, saves), plan)
+    assert (plan.predicted.allocated, whole.predicted.allocated, whole.base.allocated) == (110, 120, 210)

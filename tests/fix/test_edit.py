@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from memdiag.allocator.workload import ALLOC, FREE, Workload
+from memdiag.allocator.workload import ALLOC, EMPTY_CACHE, FREE, Workload
 from memdiag.fix.edit import Edit, Made, Repeat, edited, union
 
 MIB = 1 << 20
@@ -88,3 +88,14 @@ def test_requests_go_to_another_pool():
 def test_tensors_of_the_changed_program_only():
     made = (Made(1, 3, 8 * MIB, 0), Made(3, 5, 16 * MIB, 0))
     assert live(edited(workload(FORWARD), Edit(made=made))) == [4, 12, 14, 12, 4, 20, 21, 17, 1, 0]
+
+
+def test_chosen_tensors_are_allocated_in_a_pool_of_their_own():
+    changed = edited(workload(FORWARD), Edit(own_pool=frozenset({1})))
+    assert changed.pools == ((0, 0), (0, 1))
+    assert changed.pool[changed.op == ALLOC].tolist() == [0, 1, 0]
+
+
+def test_cached_memory_is_released_before_an_event():
+    changed = edited(workload(FORWARD), Edit(releases=(3,)))
+    assert changed.op.tolist() == [ALLOC, ALLOC, FREE, EMPTY_CACHE, ALLOC, FREE, FREE]

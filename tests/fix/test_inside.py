@@ -215,6 +215,87 @@ def test_graphs_without_a_pool_share_one():
     assert rest == ["[((0, 7), 'global'), ((0, 7), 'relaxed'), ((0, 3), 'global')]"]
 
 
+TRAINED = """
+torch.manual_seed(1)
+net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
+seen = []
+net[1].register_forward_hook(lambda module, args, output: seen.append(len(output)))
+optimizer = torch.optim.AdamW(net.parameters())
+losses = []
+for _ in range(4):
+    loss = nn.functional.cross_entropy(net(torch.randn(7, 4)), torch.arange(7) % 3)
+    loss.backward()
+    losses.append(loss.item())
+    optimizer.step()
+    optimizer.zero_grad()
+print(losses)
+print(seen[:6])
+"""
+
+
+def test_parts_of_a_batch_give_the_same_losses_within_rounding():
+    _, plain = losses("", TRAINED)
+    _, again = losses("from micro_batches import micro_batches\nmicro_batches(3)", TRAINED)
+    assert ast.literal_eval(again[0]) == pytest.approx(ast.literal_eval(plain[0]), rel=1e-5)
+    assert (plain[1], again[1]) == ("[7, 7, 7, 7]", "[3, 3, 1, 1, 3, 3]")  # forward, then recomputed in backward
+
+
+OUTPUTS = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+    def forward(self, x, extra=None):
+        return {"loss": self.linear(x).square().mean(), "rows": self.linear(x), "name": "model", "none": None}
+
+plain, model = nn.Linear(2, 2), Model()
+found = model(torch.ones(5, 2))
+print(found["loss"].dim(), tuple(found["rows"].shape), found["name"], found["none"])
+torch.manual_seed(0)
+whole = nn.TransformerEncoderLayer(4, 1, 4)
+print(tuple(whole(torch.ones(6, 2, 4)).shape))
+print(refused)
+"""
+
+
+def test_models_that_cannot_run_on_parts_stay_as_they_are():
+    call = "from micro_batches import micro_batches\nrefused = []\n"
+    call += "micro_batches(2, lambda *words: refused.append(words))"
+    _, found = losses(call, OUTPUTS)
+    assert found == ["0 (5, 2) model None", "(6, 2, 4)", "[('batch', 'TransformerEncoderLayer')]"]
+
+
+CAST = """
+net = nn.Linear(8, 32).bfloat16()
+x = torch.randn(16, 8).bfloat16()
+logits = net(x)
+wide = logits.float()
+wide.retain_grad()
+nn.functional.cross_entropy(wide, torch.arange(16)).backward()
+print(wide.dtype, wide.grad.dtype, logits.float().dtype, x.to("cpu").dtype)
+"""
+
+
+def test_logits_keep_their_type_at_the_given_lines_only(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(INSIDE)!r})\nimport torch\nfrom torch import nn\n"
+        "from logits_dtype import logits_dtype\n"
+        f"logits_dtype([[[__file__, 10]]])\n{CAST.lstrip()}"
+    )
+    done = subprocess.run([python_with_torch(), script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["torch.bfloat16", "torch.bfloat16", "torch.float32", "torch.bfloat16"]
+
+
+def test_remedies_of_the_cache_do_nothing_without_a_device():
+    plain, _ = losses("")
+    again, _ = losses(
+        "from release_leftovers import release_leftovers\nfrom mempool_scopes import mempool_scopes\n"
+        "release_leftovers()\nmempool_scopes(['layers.0'], False)"
+    )
+    assert again == plain
+
+
 SHARDED = """
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -270,7 +351,20 @@ def test_no_two_parts_define_the_same_name():
     assert len(names) == len(set(names))
 
 
-ALLOWED = {"torch", "contextlib", "functools", "importlib", "os", "pathlib", "sys", "time", "weakref"}
+ALLOWED = {
+    "torch",
+    "contextlib",
+    "functools",
+    "gc",
+    "importlib",
+    "inspect",
+    "os",
+    "pathlib",
+    "sys",
+    "threading",
+    "time",
+}
+ALLOWED |= {"weakref"}
 
 
 def test_every_part_has_a_function_of_its_own_name_and_imports_torch_only():

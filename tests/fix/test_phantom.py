@@ -200,3 +200,63 @@ def test_a_remedy_needs_what_is_predicted(name, program, budget, options, tmp_pa
     assert [step["name"] for step in report["steps"] if step["is_chosen"]] == [name]
     assert report["actual"]["fits"]
     assert report["predicted"]["allocated_bytes"] == pytest.approx(report["actual"]["allocated_bytes"], rel=0.01)
+
+
+LEFT = """
+state = [torch.zeros(192 << 20, device="DEVICE") for _ in range(8)]
+with torch.device("DEVICE"):
+    net = nn.Sequential(nn.Linear(8192, 16384), nn.ReLU(), nn.Linear(16384, 8192))
+del state
+optimizer = torch.optim.AdamW(net.parameters(), fused="DEVICE" == "cuda")
+for _ in range(2):
+    x = torch.randn(8192, 8192, device="DEVICE")
+    for _ in range(2):
+        net(x).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+COLLECTED = """
+with torch.device("DEVICE"):
+    net = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(16))
+with torch.no_grad():
+    features = [net(torch.randn(24 + 4 * (k % 5), 3, 512, 512, device="DEVICE")) for k in range(12)]
+torch.empty(8 << 30, dtype=torch.uint8, device="DEVICE")
+"""
+UPCAST = """
+with torch.device("DEVICE"):
+    net = nn.Sequential(nn.Embedding(32000, 512), nn.Linear(512, 512), nn.Linear(512, 32000)).bfloat16()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(2):
+    x = torch.randint(0, 32000, (8192,), device="DEVICE")
+    logits = net(x)
+    logits = logits.float()
+    nn.functional.cross_entropy(logits, x).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+OTHERS = ("allocator-settings", "checkpoint", "offload-saved", "offload-optimizer", "lean-optimizer", "free-gradients")
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "budget", "without"),
+    [
+        ("release-leftovers", LEFT, "7.6GiB", ["mempool-scopes"]),
+        ("mempool-scopes", COLLECTED, "9.5GiB", []),
+        ("logits-dtype", UPCAST, "3GiB", ["chunked-loss"]),
+    ],
+)
+@pytest.mark.parametrize(
+    ("device", "python"), [pytest.param(*CUDA, marks=ON_CUDA), pytest.param(*NPU, marks=ON_NPU)], ids=["cuda", "npu"]
+)
+def test_the_reserved_peak_is_exact(name, program, budget, without, device, python, tmp_path):
+    kind = device.partition(":")[0]
+    imports = "import torch\nfrom torch import nn\n" + ("import torch_npu\n" if kind == "npu" else "")
+    (tmp_path / "train.py").write_text(imports + program.replace("DEVICE", kind))
+    words = [*memdiag_command(), "fix", "--json", "--unsafe", "--phantom", device, "--budget", budget]
+    words += [word for other in [*OTHERS, *without] for word in ("--without", other)]
+    done = subprocess.run([*words, "--", python, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert not report["recorded"]["fits"]
+    assert [step["name"] for step in report["steps"] if step["is_chosen"]] == [name]
+    assert report["actual"] == report["predicted"]

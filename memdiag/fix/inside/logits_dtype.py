@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-_FOLDER = Path(__file__).resolve().parent
+_PLACE = Path(__file__).resolve().parent
 _HALF = (torch.bfloat16, torch.float16)
 
 
@@ -18,7 +18,7 @@ def logits_dtype(calls):
         calls: Lines that copy logits to float32, each a list with one [file, line]. A relative file is in the folder
             of this one.
     """
-    lines = {((_FOLDER / file).resolve(), line) for ((file, line),) in calls}
+    lines = {((_PLACE / file).resolve(), line) for ((file, line),) in calls}
     for name in ("float", "to", "type") if lines else ():
         setattr(torch.Tensor, name, _kept(getattr(torch.Tensor, name), lines))
     functional.cross_entropy = _without_autocast(functional.cross_entropy)
@@ -29,7 +29,7 @@ def _kept(original, lines):
     def changed(self, *args, **kwargs):
         if self.dtype in _HALF and self.dim() > 1:
             frame = sys._getframe(1)
-            if (_whole(frame.f_code.co_filename), frame.f_lineno) in lines:
+            if (_resolved(frame.f_code.co_filename), frame.f_lineno) in lines:
                 return self
         return original(self, *args, **kwargs)
 
@@ -48,5 +48,5 @@ def _without_autocast(original):
 
 
 @functools.cache
-def _whole(file):
+def _resolved(file):
     return Path(file).resolve()

@@ -5,7 +5,7 @@ import contextlib
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-_WRAPPERS = {"module", "_fsdp_wrapped_module", "_forward_module", "_orig_mod"}
+_OUTER = {"module", "_fsdp_wrapped_module", "_forward_module", "_orig_mod"}
 
 
 def mempool_scopes(modules, has_states):
@@ -32,7 +32,7 @@ def mempool_scopes(modules, has_states):
 
     def before(module, args):
         if id(module) not in known:  # a module that the program calls is a model, unless it belongs to another one
-            known.update((id(part), (part, _plain(path))) for path, part in module.named_modules())
+            known.update((id(part), (part, _in_model(path))) for path, part in module.named_modules())
         if known[id(module)][1] in modules and device.is_initialized():
             enter(module)
 
@@ -44,5 +44,5 @@ def mempool_scopes(modules, has_states):
         register_optimizer_step_post_hook(leave)
 
 
-def _plain(path):
-    return ".".join(name for name in path.split(".") if name not in _WRAPPERS)
+def _in_model(path):
+    return ".".join(name for name in path.split(".") if name not in _OUTER)

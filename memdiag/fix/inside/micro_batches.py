@@ -25,22 +25,22 @@ def micro_batches(count, refuse=None):
 
     def call(model, *args, **kwargs):
         is_part = getattr(_running, "depth", 0) or not (model.training and torch.is_grad_enabled())
-        if is_part or type(model) in refused or _is_compiling() or not any(p.requires_grad for p in model.parameters()):
-            return original(model, *args, **kwargs)
-        parts = _split(model, args, kwargs, count)
-        if parts is None:
-            refused.add(type(model))
-            if refuse is not None:
-                refuse("batch", type(model).__name__)
+        if is_part or _in_compiler() or not any(parameter.requires_grad for parameter in model.parameters()):
             return original(model, *args, **kwargs)
 
         def run(*given, **named):
-            _running.depth = getattr(_running, "depth", 0) + 1
+            _running.depth = getattr(_running, "depth", 0) + 1  # the modules in it stay as they are
             try:
                 return original(model, *given, **named)
             finally:
                 _running.depth -= 1
 
+        parts = None if type(model) in refused else _split(model, args, kwargs, count)
+        if parts is None:
+            if type(model) not in refused and refuse is not None:
+                refuse("batch", type(model).__name__)
+            refused.add(type(model))
+            return run(*args, **kwargs)
         outputs = [
             checkpoint(run, *given, use_reentrant=False, context_fn=lambda: _contexts(model), **named)
             for given, named, _ in parts
@@ -50,7 +50,7 @@ def micro_batches(count, refuse=None):
     torch.nn.Module.__call__ = call
 
 
-def _is_compiling():
+def _in_compiler():
     return getattr(getattr(torch, "compiler", None), "is_compiling", bool)()  # since torch 2.1
 
 
@@ -95,11 +95,11 @@ def _joined(outputs, rows):
 
 
 def _contexts(model):
-    return contextlib.nullcontext(), _statistics_kept(model)
+    return contextlib.nullcontext(), _frozen_statistics(model)
 
 
 @contextlib.contextmanager
-def _statistics_kept(model):
+def _frozen_statistics(model):
     """Keeps running statistics as they are while a part is recomputed: its first forward has already updated them."""
     norms = [each for each in model.modules() if getattr(each, "num_batches_tracked", None) is not None]
     before = [(each, each.momentum, each.num_batches_tracked) for each in norms]
