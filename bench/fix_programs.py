@@ -73,7 +73,7 @@ def measure(program: Program, extra: str, given: argparse.Namespace, commits: di
         files = sorted((Path(scratch) / "recorded").glob("rank*.pkl"))
         if recorded.returncode or not files:
             return {"error": recorded.stderr[-500:]}
-        peak = max(int(device.usage.reserved.max()) for file in files for device in load(file).devices)
+        peak = max(int(device.usage.reserved.max(initial=0)) for file in files for device in load(file).devices)
         budget = int(peak * given.share) + CONTEXT
         done = memdiag("fix", "--json", "--budget", str(budget), "-o", f"{scratch}/fixed/")
         if not done.stdout:
