@@ -10,7 +10,7 @@ import numpy as np
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit, Made, Repeat
 from memdiag.offload.passes import BACKWARD, FORWARD
-from memdiag.trace.schema import ALLOC
+from memdiag.trace.schema import ALLOC, FREE_REQUESTED
 from memdiag.trace.table import Array
 
 _NEAR = 16  # events
@@ -167,8 +167,10 @@ def _made_with(case: FixCase, row: int) -> frozenset[int]:
     if innermost is None or "dropout" not in innermost.name:
         return frozenset()
     first = int(tensors.alloc_at[row]) + 1
-    rows = events.tensor[first : first + _NEAR]
-    is_same = (events.action[first : first + _NEAR] == ALLOC) & (tensors.stack[rows] == tensors.stack[row])
+    near = np.arange(first, min(first + _NEAR, len(events.action)))
+    near = near[np.isin(events.action[near], (ALLOC, FREE_REQUESTED))]  # not those of segments
+    rows = events.tensor[near]
+    is_same = (events.action[near] == ALLOC) & (tensors.stack[rows] == tensors.stack[row])
     return frozenset(rows[: int(np.argmin(np.append(is_same, False)))].tolist())
 
 
@@ -197,17 +199,18 @@ def _freed_earlier(case: FixCase, row: int) -> int:
     """
     tensors, events = case.device.tensors, case.device.events
     freed = int(tensors.free_requested_at[row])
-    actions = events.action[max(freed - _NEAR, 0) : freed]
-    is_alloc = actions == ALLOC
+    near = np.arange(max(freed - _NEAR, 0), freed)
+    near = near[np.isin(events.action[near], (ALLOC, FREE_REQUESTED))]  # not those of segments
+    is_alloc = events.action[near] == ALLOC
     last = int(np.flatnonzero(is_alloc)[-1]) if is_alloc.any() else 0
     first = last - int(np.argmin(np.append(is_alloc[: last + 1][::-1], False)))  # the allocation before is no neighbour
-    made = np.arange(first + 1, last + 1) + freed - len(actions)
+    made = near[first + 1 : last + 1]
     sizes = tensors.requested_bytes[events.tensor[made]]
     weights, biases = case.gradient_sizes
     found = made[1:][np.isin(sizes[:-1], weights) & np.isin(sizes[1:], biases)]
     if not len(found):
         return freed
-    later = events.tensor[found[-1] + 1 : last + 1 + freed - len(actions)]  # the sum may have temporary tensors
+    later = events.tensor[made[made > found[-1]]]  # the sum may have temporary tensors
     return int(found[-1]) if (tensors.free_requested_at[later] < freed).all() else freed
 
 

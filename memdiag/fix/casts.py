@@ -6,6 +6,7 @@ it for backward (autocast_mode.cpp, ``cached_cast``). Recomputation enters a reg
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,20 +94,22 @@ def _copies(trace: Trace, device: DeviceTrace) -> tuple[Array, bool]:
     The copies are rows in Tensors, in the order of allocation.
 
     A copy has half the bytes of a parameter of the module whose own code allocates it, outlives this code, and is not
-    the last such tensor, which is the output. If there are copies of weights but none of biases, which autograd does
+    the last such tensor, which is the output. A module also uses the parameters of modules in it that are never called,
+    as attention those of its last projection. If there are copies of weights but none of biases, which autograd does
     not save, autocast keeps none (``cache_enabled=False``, as in Lightning).
     """
     if trace.recorded is None:
         return np.empty(0, np.int64), True
     tensors, names = device.tensors, trace.recorded.names
     weights = np.flatnonzero((tensors.category == _PARAMETER) & (tensors.name >= 0))
+    running = module_at(trace.recorded, device)
+    called = {names[name] for name in np.unique(running).tolist() if name >= 0}
     sizes: dict[str, dict[int, int]] = {}  # by module: bytes of each parameter, by name
     biases: set[int] = set()
     for name, size in zip(tensors.name[weights].tolist(), tensors.requested_bytes[weights].tolist(), strict=True):
         if size % 4 == 0:
-            sizes.setdefault(module_of_name(trace.strings[name]), {})[name] = size
+            sizes.setdefault(_caller_of(module_of_name(trace.strings[name]), called), {})[name] = size
             biases |= {size // 2} if trace.strings[name].endswith("bias") else set()
-    running = module_at(trace.recorded, device)
     starts = np.append(0, np.flatnonzero(np.diff(running)) + 1)
     ends = np.append(starts[1:], len(running))
     rows = np.flatnonzero((tensors.alloc_at >= 0) & (tensors.phase_alloc == FORWARD))
@@ -132,3 +135,11 @@ def _copies(trace: Trace, device: DeviceTrace) -> tuple[Array, bool]:
             expects_bias |= may_have_bias
             has_bias |= size in biases
     return np.array(found, np.int64), has_bias or not expects_bias
+
+
+def _caller_of(path: str, called: Collection[str]) -> str:
+    """Returns the innermost module around a path, or at it, that is called; if none is, the path."""
+    found = path
+    while found and found not in called:
+        found = found.rpartition(".")[0]
+    return found or path

@@ -166,6 +166,7 @@ class _PlanSearch:
                 found = self.proposed(names, best)
                 if found is not None:
                     best = self.cheapest_part(found, best)
+        best = self.renewed(best)
         self.plan.chosen, self.plan.predicted = best, self.peaks(best)
         listed = {id(each) for each, _ in self.plan.alone}
         changed = {each.name: each for each in best if id(each) not in listed}
@@ -173,6 +174,19 @@ class _PlanSearch:
             (changed[each.name], self.peaks([changed[each.name]])) if each.name in changed else (each, alone)
             for each, alone in self.plan.alone
         ]
+
+    def renewed(self, chosen: Sequence[Proposal]) -> list[Proposal]:
+        """Proposes remedies again that were proposed together with other ones than those that are chosen now.
+
+        With the fused kernel of an optimizer, for example, offloading its states predicts no temporary tensors.
+        """
+        made = []
+        for each in chosen:
+            others = _given([other for other in chosen if other is not each])
+            again = [] if each.name in _ADJUSTABLE else PROGRAM_REMEDIES[each.name].propose(self.case.after(others))
+            same = (one for one in _proposals(again) if (one.settings, one.conf) == (each.settings, each.conf))
+            made.append(next(same, each))
+        return made if self.peaks(made).fits else list(chosen)
 
     def cost(self, chosen: Sequence[Proposal]) -> tuple[int, int, int, list[int]]:
         """Returns what to compare: changed results, time, the number of remedies, and their places in the registry."""

@@ -34,9 +34,9 @@ def propose(case: FixCase) -> Iterable[Proposal]:
         return
     modules, outputs = _modules(case)
     states = _with_states(case)
-    for paths, rows in ((modules, outputs), ([], states), (modules, np.union1d(outputs, states))):
-        has_states = rows is not outputs and len(states) > 0
-        if not len(rows) or (rows is not outputs and not has_states) or (paths and has_states and not len(outputs)):
+    scopes = [(modules, outputs, False), ([], states, True), (modules, np.union1d(outputs, states), True)]
+    for paths, rows, has_states in scopes if len(outputs) and len(states) else scopes[:2]:
+        if not len(rows):
             continue
         yield Proposal(
             NAME,

@@ -5,6 +5,7 @@ A step then takes one parameter after the other, and only the state of that para
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -28,7 +29,8 @@ _KINDS = ("adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "sgd", "adadel
 _FILES = tuple(f"/torch/optim/{name}.py" for name in _KINDS)
 _SMALLEST = MIB
 _FLOOR = 64 * MIB
-_COPIES = 2  # temporary tensors of a step of Adam for one parameter that is not fused
+_COPIES = 2  # most temporary tensors of a step for one parameter
+_LITTLE = 0.1  # temporary tensors for each parameter that do not count
 _S = 1_000_000  # microseconds
 _BY_HAND = (
     "optimizers = [torch.optim.AdamW([parameter]) for parameter in model.parameters()]  # for each: its state to the "
@@ -80,8 +82,11 @@ def _edit(case: FixCase, state: Array, temporaries: Array) -> Edit:
     parameters = tensors.requested_bytes[(tensors.category == _PARAMETER)]
     num_parameters = int(np.count_nonzero(parameters >= _SMALLEST))
     per_parameter = max(round(len(state) / max(num_parameters, 1)), 1)
-    is_fused = case.trace.backend == "cuda" and set(temporaries.tolist()) <= case.given.edit.dropped
-    copies = 0 if is_fused else _COPIES
+    copies = 0
+    if not set(temporaries.tolist()) <= case.given.edit.dropped or case.trace.backend != "cuda":  # not fused
+        num_steps = max(len(np.unique(passes.at(tensors.alloc_at[temporaries]))), 1)
+        share = tensors.block_bytes[temporaries].sum() * per_parameter / num_steps / tensors.block_bytes[state].sum()
+        copies = min(max(math.ceil(share - _LITTLE), 1), _COPIES)
     order = state[np.argsort(tensors.alloc_at[state], kind="stable")]
     turn: list[tuple[int, int]] = []
     for first in range(0, len(order), per_parameter):
