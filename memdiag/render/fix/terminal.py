@@ -119,7 +119,8 @@ def _notes(report: FixReport) -> Iterator[Phrase]:
         share = f"{report.losses.largest_relative:.1e}"
         yield phrase("fix.losses", count=report.losses.num_compared, share=share)
         if report.losses.largest_relative > _ROUNDING:
-            yield phrase("fix.losses.seed")
+            is_safe = all(step.is_safe for step in report.chosen)
+            yield phrase("fix.losses.seed" if is_safe else "fix.losses.unsafe")
         if report.times is not None:
             before, after = format_us(report.times.before_us), format_us(report.times.after_us)
             yield phrase("fix.times", before=before, after=after)
