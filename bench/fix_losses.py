@@ -119,8 +119,6 @@ def report_of(rows: list[list[str]], left: list[str]) -> str:
         "at small sizes, with a budget of 70, 85, 95 or 97.5 % of their recorded peak: the lowest with which they fit.",
         "Peaks are allocated bytes. *losses* is the number of values on which both runs call `backward`, without and",
         "with the remedies. *largest* is the largest relative difference between them.",
-        "The rows of the Trainer, ResNet-50, batches of changing length and the large vocabulary were measured after a",
-        "change of the prediction under autocast, the others before it.",
         "",
         f"In {close} of {len(compared)} programs, all losses are equal within 1e-6.",
         "",
