@@ -31,7 +31,7 @@ _FLOOR = 64 * MIB
 
 
 @dataclass(frozen=True)
-class _Call:
+class _ModelCall:
     """A call of a model in training: its first event, the event after the last, and its backward."""
 
     begin: int
@@ -70,7 +70,7 @@ def propose(case: FixCase) -> Iterable[Proposal]:
         )
 
 
-def _calls(case: FixCase) -> Iterator[_Call]:
+def _calls(case: FixCase) -> Iterator[_ModelCall]:
     """Yields the calls of models that keep tensors for backward."""
     recorded = case.trace.recorded
     if recorded is None:
@@ -80,12 +80,12 @@ def _calls(case: FixCase) -> Iterator[_Call]:
     is_running = (name >= 0) & ~is_loss[name]
     for begin, end, backward, backward_end in training_passes(case):
         for first, last, _ in model_calls(is_running, begin, end):
-            call = _Call(first, last, backward, backward_end)
+            call = _ModelCall(first, last, backward, backward_end)
             if is_running[first:last].any() and len(_saved(case, call)):
                 yield call
 
 
-def _saved(case: FixCase, call: _Call) -> Array:
+def _saved(case: FixCase, call: _ModelCall) -> Array:
     """Returns the tensors of a call that wait for backward, as rows in Tensors."""
     tensors = case.device.tensors
     made = (tensors.alloc_at >= call.begin) & (tensors.alloc_at < call.end)
@@ -94,7 +94,7 @@ def _saved(case: FixCase, call: _Call) -> Array:
     )
 
 
-def _edit(case: FixCase, call: _Call, count: int) -> Edit:
+def _edit(case: FixCase, call: _ModelCall, count: int) -> Edit:
     """Returns the change of one call: the last part of the batch, with the gradients of all others already made."""
     tensors = case.device.tensors
     alloc, freed, size = tensors.alloc_at, tensors.free_requested_at, tensors.requested_bytes
