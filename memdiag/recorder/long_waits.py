@@ -16,16 +16,14 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import threading
 import time
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import config
 from .files import write_json
 from .guard import warn
+from .main_stack import Call, stack_of_main
 from .phantom_facts import END_VARIABLE, last_synthetic_read, synthetic_reads
 from .texts import text_of
 
@@ -42,7 +40,7 @@ class LongWaits:
         steps: Returns the number of completed training steps.
         clock: Returns seconds.
         reads: Returns how many synthetic values each place in the program has read so far.
-        frame: Returns the innermost frame of the main thread.
+        stack: Returns the calls that run on the main thread, innermost first.
     """
 
     name = "waits"
@@ -52,9 +50,9 @@ class LongWaits:
         steps: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
         reads: Callable[[], dict[str, int]] = synthetic_reads,
-        frame: Callable[[], FrameType | None] = lambda: sys._current_frames().get(threading.main_thread().ident or 0),
+        stack: Callable[[], Iterable[Call]] = stack_of_main,
     ) -> None:
-        self._steps, self._clock, self._reads, self._frame = steps, clock, reads, frame
+        self._steps, self._clock, self._reads, self._stack = steps, clock, reads, stack
         self._seen = -1  # steps at the last look
         self._began = self._last = clock()
         self._before: dict[str, int] = {}
@@ -73,7 +71,7 @@ class LongWaits:
         if steps != self._seen:
             self._seen, self._began, self._before, self._made_for = steps, now, self._reads(), 0.0
             return None
-        if place := weights_made_at(self._frame()):
+        if place := weights_made_at(self._stack()):
             self._made_for += passed
             if self._made_for >= LONG:
                 warn_once("wait.weights", seconds=int(self._made_for), place=place)
@@ -109,17 +107,16 @@ def warn_once(key: str, **values: Any) -> None:
         warn(text_of(key, **values))
 
 
-def weights_made_at(frame: FrameType | None) -> str:
+def weights_made_at(stack: Iterable[Call]) -> str:
     """Returns the line of the program in which PyTorch draws initial weights now, or "".
 
     Args:
-        frame: The innermost frame of the thread.
+        stack: The running calls, innermost first.
     """
     makes = False
-    while frame is not None:
-        path = frame.f_code.co_filename.replace(os.sep, "/")
-        makes = makes or path.endswith("torch/nn/init.py") or frame.f_code.co_name in _MAKERS
+    for file, line, function in stack:
+        path = file.replace(os.sep, "/")
+        makes = makes or path.endswith("torch/nn/init.py") or function in _MAKERS
         if makes and "/site-packages/" not in path and "/torch/" not in path:
-            return f"{path}:{frame.f_lineno} ({frame.f_code.co_name})"
-        frame = frame.f_back
+            return f"{path}:{line} ({function})"
     return ""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
 
 from memdiag.recorder import guard, long_waits
 from memdiag.recorder.long_waits import LongWaits, weights_made_at
+from memdiag.recorder.main_stack import calls_in, stack_of_main
 
 
 @pytest.fixture
@@ -19,9 +21,9 @@ def says(monkeypatch, capsys):
     monkeypatch.setattr(long_waits, "_warned", set())
     monkeypatch.setattr(guard, "_said", {})
 
-    def look(seconds, reads=lambda _: {}, steps=lambda _: 0, frame=None):
+    def look(seconds, reads=lambda _: {}, steps=lambda _: 0, stack=()):
         now = [0.0]
-        waits = LongWaits(lambda: steps(now[0]), lambda: now[0], lambda: reads(now[0]), lambda: frame)
+        waits = LongWaits(lambda: steps(now[0]), lambda: now[0], lambda: reads(now[0]), lambda: stack)
         for second in range(seconds + 1):
             now[0] = float(second)
             assert waits.take("timer", ()) is None
@@ -31,9 +33,9 @@ def says(monkeypatch, capsys):
 
 
 def drawing():
-    """A frame in which PyTorch draws weights, called from here."""
-    scope = {}
-    exec(compile("import sys\ndef draw(): return sys._getframe()", "/lib/torch/nn/init.py", "exec"), scope)  # noqa: S102 - a name of a file
+    """The calls while PyTorch draws weights, called from here."""
+    scope = {"stack_of_main": stack_of_main}
+    exec(compile("def draw(): return stack_of_main()", "/lib/torch/nn/init.py", "exec"), scope)  # noqa: S102 - a name of a file
     return scope["draw"]()
 
 
@@ -68,12 +70,59 @@ def test_with_values_auto_a_loop_that_waits_is_ended(says, monkeypatch, tmp_path
 
 
 def test_weights_that_are_made_on_the_host_are_named_with_the_line_of_the_program(says):
-    text = says(61, frame=drawing())
+    text = says(61, stack=drawing())
     assert text.startswith(f"memdiag: PyTorch has initialized weights on the host for 30 s, at {__file__}:")
     assert "on meta" in text
     assert text.count("\n") == 1
 
 
 def test_other_work_on_the_host_is_not_taken_for_weights(says):
-    assert weights_made_at(sys._getframe()) == ""
-    assert not says(61, frame=sys._getframe())
+    assert weights_made_at(stack_of_main()) == ""
+    assert not says(61, stack=stack_of_main())
+
+
+FREED = """
+import sys, threading, weakref
+from memdiag.recorder.main_stack import stack_of_main
+
+class Tensor:
+    pass
+
+seen = []
+def call():
+    tensor = Tensor()
+    seen.append(weakref.ref(tensor))
+
+def look():
+    while not done:
+        stack_of_main()
+
+done = []
+sys.setswitchinterval(1e-6)
+thread = threading.Thread(target=look)
+thread.start()
+late = 0
+for _ in range(20000):
+    call()
+    late += seen.pop()() is not None
+done.append(True)
+thread.join()
+print(late)
+"""
+
+
+def test_looking_at_the_stack_does_not_keep_what_a_function_lets_go():
+    """While another thread has its frame, a function that returns would keep its local variables."""
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0"]
+
+
+def test_the_stack_of_another_thread_and_names_in_other_scripts():
+    text = (
+        'Thread 0x00007f01 (most recent call first):\n  File "/lib/threading.py", line 9 in wait\n\n'
+        "Current thread 0x00007f02 [main] (most recent call first):\n"
+        '  File "/home/\\u738b/my \\xe9.py", line 12 in <module>\n  Garbage-collecting\n  ...\n'
+    )
+    assert calls_in(text, 0x7F02) == [("/home/\u738b/my \xe9.py", 12, "<module>")]
+    assert calls_in(text, 0x7F01) == [("/lib/threading.py", 9, "wait")]
+    assert calls_in(text, 5) == []
