@@ -129,6 +129,14 @@ def _inputs(case: FixCase, path: str, begin: int) -> Iterator[int]:
             yield latest
 
 
+def called_in(case: FixCase, path: str) -> list[str]:
+    """Returns a module, or the outermost modules in it that are called if it is not called itself."""
+    if path in case.called:
+        return [path]
+    inside = sorted(each for each in case.called if each.startswith(f"{path}."))
+    return [each for each in inside if not any(each.startswith(f"{other}.") for other in inside)] or [path]
+
+
 def output_of(case: FixCase, begin: int, end: int) -> int:
     """Returns the tensor that a call returns, as a row in Tensors, or -1."""
     tensors = case.device.tensors

@@ -29,7 +29,18 @@ _MODULES = "/torch/nn/modules/module.py"
 _RESERVING = (SEGMENT_ALLOC, SEGMENT_MAP)
 _RELEASING = (SEGMENT_FREE, SEGMENT_UNMAP)
 _PARAMETER = CATEGORIES.index("parameter")
-_PREPARED = ("view", "passes", "modules", "casts", "gradient_sizes", "memo", "outputs", "released", "workspaces")
+_PREPARED = (
+    "view",
+    "passes",
+    "modules",
+    "called",
+    "casts",
+    "gradient_sizes",
+    "memo",
+    "outputs",
+    "released",
+    "workspaces",
+)
 
 
 @dataclass(frozen=True)
@@ -143,6 +154,14 @@ class FixCase:
     def modules(self) -> Modules:
         """When the code of each module ran."""
         return Modules.of(self.trace, self.device)
+
+    @cached_property
+    def called(self) -> frozenset[str]:
+        """Paths of the modules that are called; those that only contain others, as a ModuleList, are not."""
+        recorded = self.trace.recorded
+        if recorded is None:
+            return frozenset()
+        return frozenset(recorded.names[name] for name in np.unique(recorded.modules["name"]).tolist() if name >= 0)
 
     @cached_property
     def casts(self) -> Casts:

@@ -111,3 +111,38 @@ def test_the_recording_has_the_lines_that_free_gradients(kept):
     report, folder = kept
     number = next(at for at, line in enumerate(KEPT.splitlines(), 1) if "zero_grad()" in line)
     assert list(load(folder / report["trace"]).recorded.calls["zero_grad"]) == [f"train.py:{number} <module>"]
+
+
+NESTED = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.ModuleList([nn.Sequential(nn.Linear(256, 1024), nn.Tanh(), nn.Linear(1024, 256)), nn.LayerNorm(256)])
+            for _ in range(6)
+        )
+    def forward(self, x):
+        for feed, norm in self.layers:
+            x = norm(x + feed(x))
+        return x
+
+torch.manual_seed(0)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(2):
+    net(torch.randn(2048, 256)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_the_modules_in_lists_of_lists_are_recomputed(tmp_path):
+    """A ModuleList is never called, so recomputing it would change nothing: "layers.0" has no forward of its own."""
+    report = fix(NESTED, "100MiB", tmp_path)
+    (step,) = [step for step in report["steps"] if step["is_chosen"]]
+    assert (step["name"], report["actual"]["fits"]) == ("checkpoint", True)
+    assert all(path.count(".") == 2 for path in step["where"] if path.startswith("layers."))
+    assert report["predicted"]["allocated_bytes"] == pytest.approx(report["actual"]["allocated_bytes"], rel=0.01)

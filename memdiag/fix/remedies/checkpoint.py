@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
-from memdiag.fix.blocks import Block, block_of, calls_of, model_calls, training_passes
+from memdiag.fix.blocks import Block, block_of, called_in, calls_of, model_calls, training_passes
 from memdiag.fix.case import FixCase, Peaks
 from memdiag.fix.cheapest import PartSet, RecomputableParts, cheapest_sets, good_sets
 from memdiag.fix.edit import edited, live_curve, union
@@ -38,7 +38,8 @@ _MOST = 0.6  # share above which recomputing a part is recomputing the model
 def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     """Yields the cheapest set of parts with which the program fits; if none does, the one with the lowest peak."""
     yield from (barrier.refusal for barrier in barriers(case, NAME))
-    several = [path for path in case.modules.blocks if path in case.returning]
+    numbered_paths = [path for each in case.modules.blocks for path in called_in(case, each)]
+    several = [path for path in numbered_paths if path in case.returning]
     if several:
         yield Refusal(NAME, phrase("fix.refused.outputs"), few(several), _PARTS)
     blocks = find_blocks(case)
@@ -132,7 +133,7 @@ def find_blocks(case: FixCase) -> list[Block]:
 
 def _find_blocks(case: FixCase) -> list[Block]:
     closed = _closed(case)
-    numbered = [path for path in case.modules.blocks if path not in closed]
+    numbered = [path for each in case.modules.blocks for path in called_in(case, each) if path not in closed]
     found = {path: block for path in numbered if (block := block_of(case, path)) is not None}
     below = _children(case)
     total, everything = sum(block.saved_bytes for block in found.values()), _saved_bytes(case)
@@ -176,13 +177,12 @@ def _children(case: FixCase) -> dict[str, list[str]]:
     recorded = case.trace.recorded
     if recorded is None:
         return {"": []}
-    called = {recorded.names[name] for name in np.unique(recorded.modules["name"]).tolist() if name >= 0}
     tops = {name.partition(".")[0] for name in recorded.names if "." in name and " " not in name}
-    called = {path for path in called if path.partition(".")[0] in tops}
+    running = {path for path in case.called if path.partition(".")[0] in tops}
     found: dict[str, list[str]] = {"": []}
-    for path in sorted(called):
+    for path in sorted(running):
         above = path.rpartition(".")[0]
-        while above and above not in called:
+        while above and above not in running:
             above = above.rpartition(".")[0]
         found.setdefault(above, []).append(path)
     return found

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.fix.base import Proposal
+from memdiag.fix.blocks import called_in
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit, Made, union
 from memdiag.fix.structure import few
@@ -90,7 +91,8 @@ def propose(case: FixCase) -> Iterable[Proposal]:
 
 def _paths(case: FixCase) -> list[str]:
     """Returns the block of each parameter, in the order of their allocation; "": none."""
-    tensors, blocks = case.device.tensors, case.modules.blocks
+    tensors = case.device.tensors
+    blocks = [path for path in case.modules.blocks if path in called_in(case, path)]  # FSDP refuses a ModuleList
     rows = np.flatnonzero((tensors.category == _PARAMETER) & (tensors.name >= 0))
     names = [case.trace.strings[number] for number in tensors.name[rows].tolist()]
     return [next((path for path in blocks if name.startswith(f"{path}.")), "") for name in names]
