@@ -146,3 +146,14 @@ def test_the_modules_in_lists_of_lists_are_recomputed(tmp_path):
     assert (step["name"], report["actual"]["fits"]) == ("checkpoint", True)
     assert all(path.count(".") == 2 for path in step["where"] if path.startswith("layers."))
     assert report["predicted"]["allocated_bytes"] == pytest.approx(report["actual"]["allocated_bytes"], rel=0.01)
+
+
+def test_a_remedy_that_the_models_refuse_is_undone(tmp_path):
+    """The model takes a list of tensors, so it cannot run on parts of a batch; the recording does not show that."""
+    text = NESTED.replace("for feed", "x = x[0]\n        for feed").replace(
+        "torch.randn(2048, 256)", "[torch.randn(2048, 256)]"
+    )
+    report = fix(text, "100MiB", tmp_path, "--unsafe", "--without", "checkpoint", "--without", "offload-saved")
+    (step,) = [step for step in report["steps"] if step["name"] == "micro-batches"]
+    assert (step["is_chosen"], step["is_undone"]) == (False, True)
+    assert report["refused"]
