@@ -43,32 +43,6 @@ def held() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def resent() -> Iterator[None]:
-    """Sends a SIGINT or SIGALRM again that arrives in the block, which runs where an exception would be lost.
-
-    Only the main thread may use it.
-    """
-    theirs = {}
-    came: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        came.append(number)
-
-    for name in ("SIGINT", "SIGALRM"):
-        number = getattr(signal, name, None)
-        if number is not None and callable(signal.getsignal(number)):
-            theirs[number] = signal.signal(number, note)
-    try:
-        yield
-    finally:
-        for number, handler in theirs.items():
-            if signal.getsignal(number) is note:
-                signal.signal(number, handler)
-        for number in came:
-            again_soon(number)
-
-
-@contextlib.contextmanager
 def uncollected() -> Iterator[None]:
     """Disables garbage collection in the block: a snapshot consists of hundreds of thousands of dicts, all in use.
 

@@ -24,11 +24,9 @@ from typing import Any
 from ..compiling import Compiling
 from ..guard import contained, warn
 from ..imports import Imports
-from ..interrupts import held, resent
+from ..interrupts import held
 from ..marks import NOWHERE, Position
 from ..texts import text_of
-from ..watching.on_main import is_at_entry
-from .between_steps import BetweenSteps
 from .cpu_history import CpuHistory
 from .silence import Silence
 
@@ -63,8 +61,6 @@ class Cpu:
         light, full = (contained(lambda change=change: self._lighten(change)) for change in (1, -1))
         self._imports = Imports(light, full)
         self._compiling = Compiling(contained(self._compile), full)
-        self._between = BetweenSteps(lambda: time.monotonic() - self._last, contained(self._collect))
-        self._process = os.getpid()
         self.is_busy = False  # collecting events: a snapshot now would miss them
         self.when_idle: Callable[[], None] = lambda: None
 
@@ -116,11 +112,9 @@ class Cpu:
         self._imports.install()
         self._compiling.install()
         self._run()
-        self._between.start()
 
     def stop(self) -> None:
         """Stops recording."""
-        self._between.stop()
         self._imports.remove()
         self._compiling.remove()
         self._pause()
@@ -184,7 +178,6 @@ class Cpu:
                 if hasattr(theirs, "enable"):
                     theirs.enable()  # type: ignore[union-attr]
                 self._history.take(tree)
-                self._between.collected(self._history.taken_calls, time.monotonic() - self._last)
             finally:
                 self.is_busy = False
 
@@ -221,13 +214,6 @@ class Cpu:
         if self._stacks != wanted and not self.is_in_backward():
             self._stacks = wanted
             if self._running:
-                self._turn_over()
-
-    def _collect(self) -> None:
-        """Collects the profiler's events between two steps; the main thread runs this between two bytecodes."""
-        is_here = os.getpid() == self._process  # not in a child of fork, which inherits what is scheduled
-        if is_here and self._running and self._stacks and not (self.is_busy or self.is_in_backward() or is_at_entry()):
-            with resent():
                 self._turn_over()
 
     def is_in_backward(self) -> bool:

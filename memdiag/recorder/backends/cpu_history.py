@@ -25,11 +25,10 @@ class CpuHistory:
         allocs, frees: Numbers since ``keep`` was called.
         unknown_frees: Frees of blocks whose allocation was not seen; they are omitted.
         unseen_frees: Frees inferred from the reuse of their memory.
-        taken_calls: Number of Python calls among the events that ``take`` was given last.
     """
 
     def __init__(self) -> None:
-        self.allocs = self.frees = self.unknown_frees = self.unseen_frees = self.taken_calls = 0
+        self.allocs = self.frees = self.unknown_frees = self.unseen_frees = 0
         self._entries: Any = deque(maxlen=0)
         self._live = LiveBlocks()
         self._frames: dict[tuple[str, int, str], dict[str, Any]] = {}
@@ -47,10 +46,8 @@ class CpuHistory:
         """Appends the allocations in the profiler's event tree, in order of time."""
         found: list[tuple[int, int, int, int, Any]] = []
         todo: list[tuple[Any, Any]] = [(event, None) for event in reversed(list(tree))]
-        visited = 0
         while todo:
             event, outer = todo.pop()
-            visited += 1
             children = event.children
             if children:
                 outer = (event, outer)  # most calls allocate nothing: their frames are never requested
@@ -60,7 +57,6 @@ class CpuHistory:
                 fields = event.extra_fields
                 if str(fields.device.type if hasattr(fields.device, "type") else fields.device) == "cpu" and fields.ptr:
                     found.append((event.start_time_ns, len(found), int(fields.ptr), int(fields.alloc_size), outer))
-        self.taken_calls = visited - len(found)
         found.sort()  # events of several threads by time, events of the same time in recorded order
         lists: dict[int, _Frames] = {}
         for time_ns, _, addr, size, link in found:

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from opcode import opmap
 from typing import Any
 
 _PAUSE = 0.002  # seconds between two attempts
@@ -107,21 +106,6 @@ def on_main(function: Callable[[], Any], seconds: float | None = 5.0, *, between
         if not job.was_declined:
             return job.result()
         time.sleep(_PAUSE)
-
-
-def is_at_entry() -> bool:
-    """Returns whether a scheduled function runs now at the entry of a function of the program.
-
-    Python 3.11 runs it there before it reports the call to a profiler (ceval.c: DO_TRACING). A profiler that starts at
-    this moment would find the function running, and then see its call again.
-    """
-    frame: Any = sys._getframe()
-    while frame is not None and frame.f_code.co_filename != "<string>":  # the text that ``schedule`` lets Python run
-        frame = frame.f_back
-    frame = frame.f_back if frame is not None else None
-    if frame is None or frame.f_lasti < 0:
-        return False
-    return bool(frame.f_code.co_code[frame.f_lasti] == opmap.get("RESUME"))
 
 
 def _is_within(files: tuple[str, ...]) -> bool:
