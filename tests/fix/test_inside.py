@@ -289,11 +289,13 @@ def test_logits_keep_their_type_at_the_given_lines_only(tmp_path):
 
 def test_remedies_of_the_cache_do_nothing_without_a_device():
     plain, _ = losses("")
-    again, _ = losses(
+    again, rest = losses(
         "from release_leftovers import release_leftovers\nfrom mempool_scopes import mempool_scopes\n"
-        "release_leftovers()\nmempool_scopes(['layers.0'], False)"
+        "release_leftovers()\nmempool_scopes(['layers.0'], False)",
+        "import gc, weakref\nmodel = weakref.ref(net)\ndel net\ngc.collect()\nprint(model())",
     )
     assert again == plain
+    assert rest == ["None"]  # they keep no model alive
 
 
 SHARDED = """

@@ -1,6 +1,7 @@
 """Allocates the outputs of some modules, and optimizer states, in a memory pool of their own."""
 
 import contextlib
+import weakref
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -18,7 +19,8 @@ def mempool_scopes(modules, has_states):
     device = torch.npu if hasattr(torch, "npu") else torch.cuda
     if not hasattr(device, "MemPool") or not hasattr(device, "use_mem_pool"):
         return
-    pools, known, open_scopes = [], {}, []
+    pools, open_scopes = [], []
+    paths = weakref.WeakKeyDictionary()  # of modules in the model that the program calls
 
     def enter(owner, *_):
         scope = contextlib.ExitStack()
@@ -31,9 +33,9 @@ def mempool_scopes(modules, has_states):
             open_scopes.pop()[1].close()
 
     def before(module, args):
-        if id(module) not in known:  # a module that the program calls is a model, unless it belongs to another one
-            known.update((id(part), (part, _in_model(path))) for path, part in module.named_modules())
-        if known[id(module)][1] in modules and device.is_initialized():
+        if module not in paths:  # a module that the program calls is a model, unless it belongs to another one
+            paths.update((part, _in_model(path)) for path, part in module.named_modules())
+        if paths[module] in modules and device.is_initialized():
             enter(module)
 
     if modules:

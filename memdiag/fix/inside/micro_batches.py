@@ -100,7 +100,10 @@ def _contexts(model):
 
 @contextlib.contextmanager
 def _frozen_statistics(model):
-    """Keeps running statistics as they are while a part is recomputed: its first forward has already updated them."""
+    """Keeps running statistics as they are while a part is recomputed: its first forward has already updated them.
+
+    The same as in ``checkpoint_modules``: a program gets each of these files by itself.
+    """
     norms = [each for each in model.modules() if getattr(each, "num_batches_tracked", None) is not None]
     before = [(each, each.momentum, each.num_batches_tracked) for each in norms]
     for each in norms:
