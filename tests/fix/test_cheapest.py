@@ -83,5 +83,6 @@ def test_numbered_layers_that_save_little_do_not_hide_the_other_parts(monkeypatc
     monkeypatch.setattr(checkpoint, "_closed", lambda _: set())
     monkeypatch.setattr(checkpoint, "_children", lambda _: {"": ["inc"], "inc": ["inc.0"]})
     monkeypatch.setattr(checkpoint, "_saved_bytes", lambda _: 100)
-    case = SimpleNamespace(memo={}, modules=SimpleNamespace(blocks={"inc.0": (), "down.1": (), "down.2": ()}))
+    blocks = {"inc.0": (), "down.1": (), "down.2": ()}
+    case = SimpleNamespace(memo={}, modules=SimpleNamespace(blocks=blocks), called=frozenset(blocks))
     assert [each.path for each in checkpoint.find_blocks(case) if each.saved_bytes] == found

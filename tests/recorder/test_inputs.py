@@ -26,9 +26,7 @@ def test_the_output_of_a_model_is_no_input_of_the_criterion(tmp_path):
     subprocess.run([*memdiag_command(), *words], cwd=tmp_path, check=True, capture_output=True)
     trace = load(tmp_path / "run" / "rank0.pkl")
     tensors = trace.devices[0].tensors
-    user = [
-        [frame.line for frame in frames if frame.is_user] for frames in map(trace.stacks.__getitem__, tensors.stack)
-    ]
-    made = {CATEGORIES[category] for category, lines in zip(tensors.category, user, strict=True) if lines == [8]}
-    assert made == {"activation"}
+    results = tensors.requested_bytes == 64 * 3000 * 4  # of the model, and the targets
+    found = [CATEGORIES[category] for category in tensors.category[results].tolist()]
+    assert found.count("input") == 3, found  # the target of each step
     assert "input of Linear" in trace.strings
