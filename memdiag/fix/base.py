@@ -68,12 +68,14 @@ class Refusal:
         reason: Why.
         where: Lines of the program, or parts of the model, that it concerns.
         instead: What to do instead, in the program's own code or command.
+        is_whole: Whether the remedy could do nothing at all in the running program.
     """
 
     name: str
     reason: Phrase
     where: tuple[str, ...]
     instead: str
+    is_whole: bool = False
 
 
 class ProgramRemedy(Protocol):

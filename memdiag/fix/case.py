@@ -11,8 +11,10 @@ import numpy as np
 from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay
 from memdiag.allocator.scenario import Scenario
 from memdiag.allocator.subject import Subject
+from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.workload import Workload
 from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.errors import MemdiagError
 from memdiag.fix.casts import Casts
 from memdiag.fix.edit import Edit, edited, live_curve
 from memdiag.fix.releases import CallOutputs, released_at
@@ -177,6 +179,15 @@ class FixCase:
     def outputs(self) -> CallOutputs:
         """Finds the outputs of calls."""
         return CallOutputs.of(self.device)
+
+    def accepts(self, conf: str) -> bool:
+        """Returns whether the recorded version of the allocator accepts some settings."""
+        backend = "npu" if self.trace.backend == "npu" else "cuda"
+        try:
+            Conf.parse(conf, backend, self.subject.recorded.torch_version)
+        except MemdiagError:
+            return False
+        return True
 
     def lines_calling(self, function: str) -> list[str]:
         """Returns the program's lines that call a function, as "train.py:12 main", the most frequent callers first."""

@@ -13,6 +13,7 @@ from memdiag.text import phrase
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 
+_CROSS_ENTROPY = "cross_entropy"
 _LOSS = ("loss", "crossentropy", "cross_entropy")
 LOSSES = (
     Framework(
@@ -62,8 +63,18 @@ def loss_refusals(case: FixCase, remedy: str, floor: int) -> list[Refusal]:
     return [*found, *_of_frameworks(case, remedy, large, LOSSES, "loss")]
 
 
+def of_cross_entropy(case: FixCase) -> Array:
+    """Returns which tensors ``torch.nn.functional.cross_entropy`` allocates (bool, one per row in Tensors)."""
+    named = [
+        frame.name == _CROSS_ENTROPY and frame.filename.endswith("functional.py") for frame in case.trace.stacks.frames
+    ]
+    found = np.zeros(len(case.device.tensors.stack), bool)
+    found[_below(case, np.arange(len(found)), named)] = True
+    return found
+
+
 def optimizer_refusals(case: FixCase, remedy: str, rows: Array) -> tuple[list[Refusal], Array]:
-    """Returns why the remedy leaves optimizer steps alone, and the tensors that remain for it.
+    """Returns why the remedy leaves optimizer steps alone, and the tensors that remain for it: of torch.optim only.
 
     Args:
         case: The recording.
@@ -79,7 +90,7 @@ def optimizer_refusals(case: FixCase, remedy: str, rows: Array) -> tuple[list[Re
     if len(compiled):
         instead = "torch.optim.AdamW(…, fused=True)  # without torch.compile of step()"
         found.append(Refusal(remedy, phrase("fix.refused.optimizer.compiled"), (), instead))
-    return found, np.setdiff1d(rows, np.concatenate([compiled, *owned]))
+    return found, np.setdiff1d(inside, np.concatenate([compiled, *owned]))
 
 
 def _of_frameworks(case: FixCase, remedy: str, rows: Array, known: Sequence[Framework], kind: str) -> list[Refusal]:

@@ -18,7 +18,6 @@ from memdiag.fix.base import Proposal
 from memdiag.fix.case import FixCase, Peaks
 from memdiag.fix.choose import FixPlan, choose, with_whole_budget
 from memdiag.fix.losses import compare_losses, compare_times
-from memdiag.fix.remedies import micro_batches
 from memdiag.fix.structure import lines_in
 from memdiag.fix.trial import ProgramTrial, as_result, resized, run
 from memdiag.fix.undo import find_worse
@@ -132,25 +131,16 @@ def fix(
                 if case.returning - known:  # the recording did not show them
                     plan = None
                     continue
-                is_near = _is_near(report) and _refused_in_program(report, plan) is None
-                roomier = _roomier(case, plan, select) if is_near else None
+                roomier = _roomier(case, plan, select) if _is_near(report) and not attempt.idle else None
             if roomier is not None:
                 plan = roomier
                 continue
-            worse = _refused_in_program(report, plan) or find_worse(
-                attempt, plan.chosen, partial(trial.attempt, report)
-            )
+            worse = find_worse(attempt, plan.chosen, partial(trial.attempt, report))
             if worse is None:
                 return _advised(report, case), applied
             step = next(each for each in report.steps if each.name == worse.name)
             undone.append(replace(step, is_chosen=False, is_undone=True))
             plan = None
-
-
-def _refused_in_program(report: FixReport, plan: FixPlan) -> Proposal | None:
-    """Returns a chosen remedy that did nothing, since it could not run the models of the program on parts."""
-    refused = {each.name for each in report.refused}
-    return next((each for each in plan.chosen if each.name == micro_batches.NAME and each.name in refused), None)
 
 
 def _is_near(report: FixReport) -> bool:

@@ -177,9 +177,10 @@ def _refused(remedy: str, reason: str, paths: list[str]) -> Refusal:
     Its reason is "compiled", "batch", the name of a framework, or "pools" with an option that MindSpeed forbids.
     """
     if reason == "pools":
-        return Refusal(remedy, phrase("fix.refused.pools.exclusive", name=paths[0]), (), _EXPANDABLE)
+        reason = phrase("fix.refused.pools.exclusive", name=paths[0])
+        return Refusal(remedy, reason, (), _EXPANDABLE, is_whole=True)
     if reason == "batch":
-        return Refusal(remedy, phrase("fix.refused.batch.model"), few(paths), HALF_BATCH)
+        return Refusal(remedy, phrase("fix.refused.batch.model"), few(paths), HALF_BATCH, is_whole=True)
     framework = next((each for each in REFUSED if each.name == reason), None)
     if framework is None:
         return Refusal(remedy, phrase("fix.refused.compiled"), few(paths), _BUDGET)

@@ -92,6 +92,7 @@ class ProgramTrial:
         exit_code, folder = done.ended.exit_code, done.folder.shown
         names = {each.inside: each.name for each in chosen}
         refused = [replace(each, name=names[each.name]) for each in refusals_in(self.refused)]
+        attempt = replace(attempt, idle=frozenset(each.name for each in refused if each.is_whole))
         report = replace(report, refused=(*report.refused, *(as_result(each) for each in refused)))
         return replace(report, actual=attempt.peaks, exit_status=exit_code, folder=folder), attempt
 

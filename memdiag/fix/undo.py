@@ -19,17 +19,19 @@ class Attempt:
         peaks: Its peaks; None: it left no recording.
         ended_well: Whether it ran to its end.
         num_served: Number of served allocations before the last failed one; None: none failed.
+        idle: Remedies that the running program refused, so that they did nothing.
     """
 
     peaks: FixPeaks | None
     ended_well: bool
     num_served: int | None = None
+    idle: frozenset[str] = frozenset()
 
 
 def find_worse(
     attempt: Attempt, chosen: Sequence[Proposal], run: Callable[[Sequence[Proposal]], Attempt]
 ) -> Proposal | None:
-    """Returns the remedy without which the program does better, or None if there is no such remedy.
+    """Returns a remedy that did nothing, or without which the program does better, or None if there is no such remedy.
 
     Args:
         attempt: The run with all chosen remedies.
@@ -37,7 +39,7 @@ def find_worse(
         run: Runs the program with some of them.
     """
     for each in reversed(chosen):
-        if _is_worse(attempt, run([other for other in chosen if other is not each])):
+        if each.name in attempt.idle or _is_worse(attempt, run([other for other in chosen if other is not each])):
             return each
     return None
 

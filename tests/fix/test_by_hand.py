@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from memdiag.fix.by_hand import by_hand
-from memdiag.fix.remedies import eight_bit_optimizer, lifetime_pools
+from memdiag.fix.remedies import allocator_settings, eight_bit_optimizer, lifetime_pools
 from memdiag.fix.run import case_of
 from memdiag.render.fix.terminal import render
 from memdiag.results.fix import FixAdvice, FixPeaks, FixReport
@@ -77,3 +77,11 @@ def test_advice_ends_a_sentence_before_the_change():
     text = " ".join(render(report).split())
     assert "a tensor is still live (MD111). Delete it. Change: del loss" in text
     assert "calibrated" not in text  # nothing is predicted
+
+
+def test_settings_that_the_recorded_version_refuses_are_not_tried(root, monkeypatch):
+    """torch 2.0 has no expandable segments, and ends with an error if they are set."""
+    case = case_of(root / "examples" / "gpt-train.pickle", GIB)
+    assert len(list(allocator_settings.propose(case))) == 1
+    monkeypatch.setattr(type(case.subject), "recorded", replace(case.subject.recorded, torch_version="2.0"))
+    assert list(allocator_settings.propose(case)) == []

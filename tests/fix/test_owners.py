@@ -112,3 +112,10 @@ def test_optimizers_of_frameworks_are_left_alone(file, name, switch, tmp_path):
     assert reason == name
     assert switch in instead
     assert "lean-optimizer" not in {step["name"] for step in report["steps"]}
+
+
+def test_the_fused_kernel_is_not_offered_for_an_optimizer_of_the_program_itself(tmp_path):
+    """``fused`` and ``foreach`` are options of torch.optim."""
+    report = fix(OPTIMIZER + STEPS, "100MiB", tmp_path, "--dry-run")
+    assert not report["recorded"]["fits"]
+    assert "lean-optimizer" not in {step["name"] for step in report["steps"]}

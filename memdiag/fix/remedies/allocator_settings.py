@@ -20,6 +20,8 @@ def propose(case: FixCase) -> Iterable[Proposal]:
     if case.subject.is_foreign or "expandable_segments" in recorded:
         return
     conf = ",".join(part for part in (recorded, _SETTING) if part)
+    if not case.accepts(conf):  # as torch before 2.1
+        return
     line = f"export {AllocatorSettings.of(case.trace).variable}={conf}"
     yield Proposal(
         NAME,

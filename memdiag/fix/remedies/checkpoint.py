@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from memdiag.fix.base import Proposal, Refusal
-from memdiag.fix.blocks import Block, block_of, called_in, calls_of, model_calls, training_passes
+from memdiag.fix.blocks import Block, block_of, called_in, calls_of, model_calls, recompute_us, training_passes
 from memdiag.fix.case import FixCase, Peaks
 from memdiag.fix.cheapest import PartSet, RecomputableParts, cheapest_sets, good_sets
 from memdiag.fix.edit import edited, live_curve, union
@@ -31,7 +31,6 @@ _TRIED, _LEAST_TRIED = 256, 8  # replays of sets that cost less than the first o
 _CALLS = 2_000_000  # calls of the allocator in these replays
 _WORTH = 1.1  # ratio of costs for which sets are tried if there are too many
 _LAST = 8
-_SPEED = 100_000  # bytes that forward allocates per microsecond: about those of a transformer on a card of 2022
 _MOST = 0.6  # share above which recomputing a part is recomputing the model
 
 
@@ -74,7 +73,7 @@ def _rows(chosen: list[Block]) -> Array:
 
 def _recompute_us(case: FixCase, chosen: list[Block]) -> int:
     steps = {int(case.device.events.step[repeat.begin]) for block in chosen for repeat in block.edit.repeats}
-    return max(sum(block.cost for block in chosen) // (_SPEED * max(len(steps), 1)), 1)
+    return recompute_us(sum(block.cost for block in chosen), len(steps))
 
 
 def _choose(case: FixCase, blocks: list[Block]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit, TemporaryCalls
-from memdiag.fix.owners import loss_refusals
+from memdiag.fix.owners import loss_refusals, of_cross_entropy
 from memdiag.fix.structure import few
 from memdiag.offload.passes import BACKWARD
 from memdiag.text import phrase
@@ -21,7 +21,6 @@ _FLOOR = 64 * MIB
 _PART = 32 * MIB
 _TEMPORARIES = 3  # tensors of a part: logarithms of the softmax, and two gradients
 _GRADIENTS = 2  # gradients of the logarithms and of the logits, without those of copies
-_FUNCTION = "cross_entropy"
 _BY_HAND = (
     "loss = sum(checkpoint(part_loss, h, y, use_reentrant=False) for h, y in zip(hidden.chunk(16), labels.chunk(16)))"
     '  # part_loss: cross_entropy(head(h), y, reduction="sum") / len(labels)'
@@ -31,13 +30,8 @@ _BY_HAND = (
 def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     """Yields the remedy if ``torch.nn.functional.cross_entropy`` makes large tensors."""
     tensors, stacks = case.device.tensors, case.trace.stacks
-    named = np.array(
-        [frame.name == _FUNCTION and frame.filename.endswith("functional.py") for frame in stacks.frames], bool
-    )
     yield from loss_refusals(case, NAME, _FLOOR)
-    if not named.any():
-        return
-    of_loss = np.append(stacks.with_frame(named), False)[tensors.stack]
+    of_loss = of_cross_entropy(case)
     forward = np.flatnonzero(of_loss & (tensors.requested_bytes >= _FLOOR) & (tensors.alloc_at >= 0))
     if not len(forward):
         return

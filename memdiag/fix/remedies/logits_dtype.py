@@ -17,7 +17,7 @@ from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.blocks import training_passes
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
-from memdiag.fix.owners import loss_refusals
+from memdiag.fix.owners import loss_refusals, of_cross_entropy
 from memdiag.fix.structure import few
 from memdiag.text import phrase
 from memdiag.trace.stacks import Frame
@@ -26,7 +26,6 @@ from memdiag.units import MIB
 
 NAME = "logits-dtype"
 _FLOOR = 64 * MIB
-_FUNCTION = "cross_entropy"
 _CAST = re.compile(r"\.(float|to|type)\(")
 _ALIKE = 0.1  # share by which tensors of the loss differ in size, as without the last token of each text
 
@@ -42,11 +41,7 @@ class _Found:
 
 def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     """Yields the remedy if ``torch.nn.functional.cross_entropy`` computes large 16-bit logits in float32."""
-    frames, tensors = case.trace.stacks.frames, case.device.tensors
-    named = np.array([each.name == _FUNCTION and each.filename.endswith("functional.py") for each in frames], bool)
-    if not named.any():
-        return
-    of_loss = np.append(case.trace.stacks.with_frame(named), False)[tensors.stack]
+    tensors, of_loss = case.device.tensors, of_cross_entropy(case)
     large = tensors.requested_bytes >= _FLOOR
     found = _Found()
     for begin, _, backward, backward_end in training_passes(case):

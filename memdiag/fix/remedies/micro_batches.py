@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memdiag.fix.base import Proposal
-from memdiag.fix.blocks import model_calls, output_of, training_passes
+from memdiag.fix.blocks import model_calls, output_of, recompute_us, training_passes
 from memdiag.fix.by_hand import switch_of_batch
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit, Made, Repeat, union
@@ -26,7 +26,6 @@ from memdiag.units import MIB
 
 NAME = "micro-batches"
 _COUNTS = (2, 4, 8, 16)
-_SPEED = 100_000  # bytes that forward allocates per microsecond, as for checkpoint
 _FLOOR = 64 * MIB
 
 
@@ -66,7 +65,7 @@ def propose(case: FixCase) -> Iterable[Proposal]:
             {"count": count},
             is_safe=False,
             forward_share=1.0,
-            recompute_us=max(total // (_SPEED * max(steps, 1)), 1) + count,
+            recompute_us=recompute_us(total, steps) + count,  # those with fewer parts first
         )
 
 

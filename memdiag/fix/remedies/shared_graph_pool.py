@@ -37,7 +37,7 @@ def propose(case: FixCase) -> Iterable[Proposal]:
     recorded = case.subject.recorded.conf or ""
     confs = [""]
     if "expandable_segments" not in recorded:
-        confs.append(",".join(part for part in (recorded, _SETTING) if part))
+        confs += [conf] if case.accepts(conf := ",".join(part for part in (recorded, _SETTING) if part)) else []
     for conf in confs:
         change = "torch.cuda.graph(graph, pool=first_graph.pool())"
         setting = f"export {AllocatorSettings.of(case.trace).variable}={conf}" if conf else ""
