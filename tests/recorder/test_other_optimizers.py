@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from memdiag.recorder.other_optimizers import OtherOptimizers
+from memdiag.sources import load
+from memdiag.trace.schema import CATEGORIES
+from tests.forking import memdiag_command, python_with_torch
 
 
 class Fastai:
@@ -84,3 +89,44 @@ def test_the_classes_are_as_before_after_the_recording():
     assert Fastai.step is not original
     others.remove()
     assert Fastai.step is original
+
+
+KERAS = """
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+import keras, numpy as np
+
+model = keras.Sequential([keras.Input((300,)), keras.layers.Dense(400), keras.layers.Dense(10)])
+model.compile(loss="mse", optimizer="adam")
+model.fit(np.ones((40, 300)), np.ones((40, 10)), batch_size=10, epochs=1, verbose=0)
+"""
+FASTAI = """
+import torch
+from fastai.optimizer import Adam
+
+model = torch.nn.Sequential(torch.nn.Linear(300, 400), torch.nn.Linear(400, 10))
+optimizer = Adam(model.parameters(), lr=0.1)
+for _ in range(4):
+    model(torch.ones(10, 300)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(("package", "program"), [("keras", KERAS), ("fastai", FASTAI)])
+def test_programs_with_the_packages_themselves(package, program, tmp_path):
+    if find_spec(package) is None:
+        pytest.skip(f"needs {package}, which only this test uses")
+    (tmp_path / "train.py").write_text(program)
+    words = [*memdiag_command(), "record", "-q", "-o", "run", "--", python_with_torch(), "train.py"]
+    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    device = load(tmp_path / "run" / "rank0.pkl").devices[0]
+    assert device.events.step.max() in (3, 4)  # Keras ends the last step before its callbacks
+    tensors = device.tensors
+    sizes = {
+        kind: int(tensors.requested_bytes[tensors.category == CATEGORIES.index(kind)].sum())
+        for kind in ("parameter", "optimizer_state")
+    }
+    weights = 4 * (300 * 400 + 400 + 400 * 10 + 10)
+    assert sizes["parameter"] >= weights
+    assert 2 * weights <= sizes["optimizer_state"] <= 2.2 * weights  # Adam has two states
