@@ -57,6 +57,14 @@ def fix(
         list[str] | None,
         typer.Option("--without", metavar="NAME", help="Leave out this remedy; can be repeated.", show_default=False),
     ] = None,
+    measure_each: Annotated[
+        bool | None,
+        typer.Option(
+            "--measure-each/--no-measure-each",
+            help="Also run the program with each remedy alone, and measure its peak. Default: on simulated devices.",
+            show_default=False,
+        ),
+    ] = None,
     write: Annotated[
         bool,
         typer.Option(
@@ -100,7 +108,7 @@ def fix(
     budget_bytes = None if budget is None else parse_bytes(budget)
     if budget_bytes == 0:
         raise MemdiagError(phrase("errors.not-size", text=f"{budget!r}"), phrase("errors.not-size.hint"))
-    wanted = FixOrder(order, budget_bytes, unsafe, dry_run, known(without or ()))
+    wanted = FixOrder(order, budget_bytes, unsafe, dry_run, known(without or ()), measure_each)
     with stdout_to_stderr() if as_json else nullcontext():
         report, plan = find(wanted, recorded, OnTerminal())
     end = report.predicted if report.actual is None else report.actual

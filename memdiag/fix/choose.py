@@ -59,9 +59,20 @@ def choose(case: FixCase, *, unsafe: bool, without: Collection[str] = ()) -> Fix
         _add(case, plan, name, _proposals(found), unsafe=unsafe)
     if plan.predicted.fits:
         _PlanSearch(case, plan, unsafe=unsafe).improve()
-    elif not any(each.name == micro_batches.NAME for each, _ in plan.alone):
+        return plan
+    _drop_useless(case, plan)
+    if not any(each.name == micro_batches.NAME for each, _ in plan.alone):
         plan.refused += by_hand(case)
     return plan
+
+
+def _drop_useless(case: FixCase, plan: FixPlan) -> None:
+    """Removes remedies that save nothing together with those that were added after them."""
+    for each in list(plan.chosen):
+        others = [other for other in plan.chosen if other is not each]
+        without = _peaks(case, others)
+        if others and without.reserved <= plan.predicted.reserved:
+            plan.chosen, plan.predicted = others, without
 
 
 def with_whole_budget(case: FixCase, plan: FixPlan) -> FixPlan:

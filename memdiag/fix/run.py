@@ -19,7 +19,7 @@ from memdiag.fix.case import FixCase, Peaks
 from memdiag.fix.choose import FixPlan, choose, with_whole_budget
 from memdiag.fix.losses import compare_losses, compare_times
 from memdiag.fix.structure import lines_in
-from memdiag.fix.trial import ProgramTrial, as_result, resized, run
+from memdiag.fix.trial import PLENTY, ProgramTrial, as_result, resized, run
 from memdiag.fix.undo import find_worse
 from memdiag.results.fix import FixPeaks, FixReport, FixStep
 from memdiag.runs.listener import SILENT, Listener
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _SPARE = (0.02, 0.04)  # shares of the memory that another plan leaves free after a prediction was too low
 _NEAR = 0.05  # share by which a peak may differ from its prediction, if the prediction is the reason for a miss
-_PLENTY = "capacity=8TiB"  # a recording that never runs out of memory shows all requests
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class FixOrder:
         unsafe: Whether remedies that change results may be chosen.
         dry_run: Whether to stop after the prediction.
         without: Names of remedies to leave out.
+        measures_each: Whether to run the program also with each chosen remedy alone; None: on simulated devices only.
     """
 
     order: Order
@@ -55,6 +55,7 @@ class FixOrder:
     unsafe: bool = False
     dry_run: bool = False
     without: tuple[str, ...] = ()
+    measures_each: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def fix(
         tempfile.TemporaryDirectory(prefix="memdiag-facts-") as facts,
     ):
         if recorded is None:
-            base = order if device is None else replace(order, phantom=resized(device, _PLENTY))
+            base = order if device is None else replace(order, phantom=resized(device, PLENTY))
             instructions = {"losses": before} if device is None else {}
             recorded = heaviest(run(base, {**instructions, "outputs": outputs, "facts": facts}, listener), listener)
         case = case_of(recorded, _budget(wanted), listener).knowing(lines_in(Path(outputs)), lines_in(Path(facts)))
@@ -125,6 +126,8 @@ def fix(
                 if device is None:  # a simulated one computes no losses
                     compared, times = compare_losses(Path(before), losses), compare_times(Path(before), losses)
                     report = replace(report, losses=compared, times=times)
+                if device is not None if wanted.measures_each is None else wanted.measures_each:
+                    report = trial.measured_alone(report, plan.chosen)
                 return report, applied
             with listener.busy(phrase("fix.busy")):
                 known, case = case.returning, case.knowing(lines_in(Path(outputs)))
@@ -245,6 +248,7 @@ def _report(wanted: FixOrder, case: FixCase, plan: FixPlan, file: Path, undone: 
         command=shlex.join(wanted.order.command),
         device=wanted.order.phantom,
         budget_bytes=case.budget_bytes,
+        outside_bytes=case.subject.most_outside,
         trace=str(file),
         # the replay within the budget releases cached blocks: that is no recorded peak
         recorded=FixPeaks(

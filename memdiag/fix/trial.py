@@ -19,8 +19,10 @@ from memdiag.results.fix import FixPeaks, FixRefusal, FixReport
 from memdiag.runs.listener import Listener
 from memdiag.runs.outcome import failure_of
 from memdiag.runs.recording import Done, Order, perform
+from memdiag.text import phrase
 
 INSIDE = Path(__file__).with_name("inside")
+PLENTY = "capacity=8TiB"  # on such a simulated device, no request fails
 
 
 def instructions(chosen: Sequence[Proposal]) -> dict[str, Any]:
@@ -102,11 +104,32 @@ class ProgramTrial:
             return Attempt(report.recorded, ended_well=True)
         return self._run(chosen, {}, Path(report.trace).name)[1]
 
-    def _run(self, chosen: Sequence[Proposal], work_inside: Mapping[str, Any], name: str) -> tuple[Done, Attempt]:
+    def measured_alone(self, report: FixReport, chosen: Sequence[Proposal]) -> FixReport:
+        """Runs the program with each chosen remedy by itself, and returns the report with the measurements.
+
+        If the program is predicted not to fit with the remedy, a simulated device has enough memory, so that the
+        program does not fail before its peak.
+        """
+        if len(chosen) == 1:
+            step = replace(report.chosen[0], actual_alone=report.actual)
+            return replace(report, steps=tuple(step if each.is_chosen else each for each in report.steps))
+        steps = {each.name: each for each in report.chosen}
+        for each in chosen:
+            total = None if steps[each.name].alone.fits or each.pools else PLENTY
+            _, attempt = self._run([each], {}, Path(report.trace).name, total)
+            steps[each.name] = replace(steps[each.name], actual_alone=attempt.peaks)
+        return replace(report, steps=tuple(steps[each.name] if each.is_chosen else each for each in report.steps))
+
+    def _run(
+        self, chosen: Sequence[Proposal], work_inside: Mapping[str, Any], name: str, size: str | None = None
+    ) -> tuple[Done, Attempt]:
         device = self.order.phantom
         order = self.order
         if device is not None:
-            order = replace(order, phantom=resized(device, f"total={self.case.budget_bytes}"))
+            order = replace(order, phantom=resized(device, size or f"total={self.case.budget_bytes}"))
+        names = ", ".join(each.name for each in chosen)
+        key = "alone" if len(chosen) == 1 else "together" if chosen else "without"
+        self.listener.say(phrase(f"fix.run.{key}", names=names))
         conf = next((each.conf for each in chosen if each.conf), None)
         variables = {} if conf is None else {self.variable: conf}
         with tempfile.TemporaryDirectory(prefix="memdiag-measured-") as measured:

@@ -70,6 +70,8 @@ class ConvolutionWorkspaces:
     def replayed(self, workload: Workload, replay: Callable[[Workload], Replay]) -> Replay | None:
         """Replays a program with smaller workspaces where larger ones fail.
 
+        The first request that fails stays before the smaller one, since the allocator releases cached memory for it.
+
         Args:
             workload: The requests of the program.
             replay: Replays requests within the memory of the card.
@@ -77,14 +79,15 @@ class ConvolutionWorkspaces:
         Returns:
             The replay, or None if a request fails that the program needs.
         """
+        num_tensors = workload.num_tensors  # larger numbers are those of requests that failed in an earlier replay
         for _ in range(_MOST):
             found = replay(workload)
             if (found.status == UNDEFINED).any():
                 return None
-            failed = np.flatnonzero(found.status == OUT_OF_MEMORY)
+            failed = np.flatnonzero((found.status == OUT_OF_MEMORY) & (workload.tensor < num_tensors))
             if not len(failed):
                 return found
-            optional = self.requests(workload)
+            optional = self.requests(workload) & (workload.tensor < num_tensors)
             if not optional[failed].all():
                 return None
             workload = self._reduced(workload, optional, failed)
@@ -93,15 +96,24 @@ class ConvolutionWorkspaces:
     def _reduced(self, workload: Workload, optional: Array, failed: Array) -> Workload:
         """Returns the requests with the next smaller workspace from the first failure of each size on."""
         sizes, firsts = np.unique(workload.size[failed], return_index=True)
+        firsts = failed[firsts]
         size, keep = workload.size.copy(), np.ones(len(workload.size), bool)
-        for old, first in zip(sizes.tolist(), failed[firsts].tolist(), strict=True):
+        for old, first in zip(sizes.tolist(), firsts.tolist(), strict=True):
             rows = np.flatnonzero(optional & (workload.size == old))
             rows = rows[rows >= first]
             size[rows] = self.following[old]
             if not self.following[old]:
                 keep &= ~np.isin(workload.tensor, workload.tensor[rows])
-        workload = replace(workload, size=size)
-        return replace(workload, **{name: getattr(workload, name)[keep] for name in _COLUMNS})
+        columns = {name: getattr(workload, name) for name in _COLUMNS}
+        numbers = workload.num_tensors + np.arange(len(firsts))
+        tried = {name: column[firsts] for name, column in columns.items()} | {"tensor": numbers}
+        ended = {**tried, "op": np.full(len(firsts), FREE), "size": np.zeros(len(firsts), np.int64)}
+        columns["size"] = size
+        after = np.cumsum(keep)[firsts] - keep[firsts]
+        for name, column in columns.items():
+            pairs = np.stack([tried[name], ended[name]], axis=1).ravel()
+            columns[name] = np.insert(column[keep], np.repeat(after, 2), pairs)
+        return replace(workload, **columns, num_tensors=workload.num_tensors + len(firsts))
 
 
 def _following(size: int, lists: tuple[tuple[int, ...], ...], *, is_searching: bool) -> int:

@@ -38,6 +38,7 @@ class FixStep:
         extra_forward: Share of a forward pass that each step computes again; estimated from the bytes that this part
             allocates.
         alone: Predicted peaks with this remedy only.
+        actual_alone: Measured peaks with this remedy only; null: not measured, or the run left no trace.
         moved_bytes: Bytes that each step copies to the host, and back again; 0: it copies nothing.
         copy_us: Microseconds that these copies take; estimated from the speed of PCIe 4.0 with 16 lanes.
         cost: What the remedy costs in time, in words; null: the fields above say it.
@@ -56,6 +57,7 @@ class FixStep:
     moved_bytes: int = 0
     copy_us: int = 0
     cost: Phrase | None = None
+    actual_alone: FixPeaks | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,8 @@ class FixReport:
         command: The command as a shell line.
         device: The simulated device; null: the devices of this machine.
         budget_bytes: Memory of the card that the program should fit into.
+        outside_bytes: Largest memory of the process outside PyTorch's allocator, for example of the context. A reserved
+            peak fits if it is at most the rest of the budget.
         trace: The recording that the plan is based on.
         recorded: Peaks of the recording.
         steps: Remedies that apply, in the order in which they were considered.
@@ -145,6 +149,7 @@ class FixReport:
     command: str
     device: str | None
     budget_bytes: int
+    outside_bytes: int
     trace: str
     recorded: FixPeaks
     steps: tuple[FixStep, ...]

@@ -73,7 +73,7 @@ def test_eight_bit_states_without_the_library(root):
 def test_advice_ends_a_sentence_before_the_change():
     peaks = FixPeaks(2 * GIB, 2 * GIB, fits=False)
     advice = (FixAdvice("MD111", "a tensor is still live", "delete it", "del loss"),)
-    report = FixReport("train.py", None, GIB, "t", peaks, (), peaks, None, None, None, None, None, (), advice)
+    report = FixReport("train.py", None, GIB, 0, "t", peaks, (), peaks, None, None, None, None, None, (), advice)
     text = " ".join(render(report).split())
     assert "a tensor is still live (MD111). Delete it. Change: del loss" in text
     assert "calibrated" not in text  # nothing is predicted

@@ -26,7 +26,7 @@ class Case:
         return Case(self.needed, self.budget, self.saves, given)
 
     def peaks(self, edit):
-        peak = self.needed - sum(self.saves[row] for row in edit.dropped)
+        peak = self.needed - sum(self.saves.get(row, 0) for row in edit.dropped)
         return Peaks(peak, peak, peak <= self.budget)
 
     def peaks_given(self, given):
@@ -117,3 +117,20 @@ def test_a_plan_with_memory_to_spare_shows_the_peaks_of_the_whole_budget(monkeyp
     plan = choose.choose(Case(200, 110, saves), unsafe=False)
     whole = choose.with_whole_budget(Case(210, 120, saves), plan)
     assert (plan.predicted.allocated, whole.predicted.allocated, whole.base.allocated) == (110, 120, 210)
+
+
+class Interfering(Case):
+    """A program whose peak is higher with both of two remedies than with the second one only."""
+
+    def after(self, given):
+        return Interfering(self.needed, self.budget, self.saves, given)
+
+    def peaks(self, edit):
+        peaks = super().peaks(edit)
+        return Peaks(peaks.reserved + 35, peaks.allocated, fits=False) if {0, 2} <= edit.dropped else peaks
+
+
+def test_a_plan_that_does_not_fit_has_no_remedy_that_saves_nothing_with_later_ones(monkeypatch):
+    plan = chosen_with(Interfering(200, 50, {0: 30, 2: 60}), {BLOCKS: 1, STATE: 100}, monkeypatch)
+    assert ([each.name for each in plan.chosen], plan.predicted.reserved) == ([STATE], 140)
+    assert {each.name for each, _ in plan.alone} == {FREE, STATE}

@@ -169,6 +169,9 @@ def test_recomputed_blocks_free_what_the_program_lets_go(device, python, program
     spread = 0.05 if program == MIXED else 0.001
     assert predicted["reserved_bytes"] == pytest.approx(actual["reserved_bytes"], rel=spread)
     assert predicted["allocated_bytes"] == pytest.approx(actual["allocated_bytes"], rel=0.001)
+    for step in (step for step in report["steps"] if step["is_chosen"]):
+        assert step["alone"]["reserved_bytes"] == pytest.approx(step["actual_alone"]["reserved_bytes"], rel=spread)
+        assert step["alone"]["allocated_bytes"] == pytest.approx(step["actual_alone"]["allocated_bytes"], rel=0.001)
 
 
 @pytest.mark.skipif(not cuda_python(), reason=NO_CUDA)

@@ -40,7 +40,11 @@ def within(room):
 
 def served(workspaces, workload, room):
     found = workspaces.replayed(workload, within(room))
-    return None if found is None else found.workload.size[found.workload.op == ALLOC].tolist()
+    return None if found is None else found.workload.size[is_alloc(found) & (found.status == OK)].tolist()
+
+
+def is_alloc(found):
+    return found.workload.op == ALLOC
 
 
 @pytest.mark.parametrize(
@@ -64,6 +68,14 @@ def test_later_convolutions_of_the_same_kind_use_the_engine_that_ran():
     assert served(workspaces, requests(900, 20, 900), 1000) == [900, 20, 900]
     assert served(workspaces, requests(900, 20, 900, 700), 800) == [300, 20, 300, 700]
     assert served(workspaces, requests(900, 20, 700), 50) == [20]
+
+
+def test_the_first_failed_request_of_each_size_stays_because_it_releases_cached_memory():
+    workspaces = ConvolutionWorkspaces({900: 300, 300: 0, 700: 70, 70: 0})
+    found = workspaces.replayed(requests(900, 20, 700, 900), within(50))
+    assert found.workload.size[is_alloc(found)].tolist() == [900, 300, 20, 700, 70]
+    assert found.workload.num_tensors == 4 + 4
+    assert (np.diff(np.flatnonzero(is_alloc(found))) == 2).all()  # a free follows each request
 
 
 def test_a_request_that_is_not_freed_at_once_must_not_fail():

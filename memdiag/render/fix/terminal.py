@@ -62,6 +62,8 @@ def verdict(report: FixReport) -> Phrase:
 def _details(step: FixStep) -> Iterator[tuple[Cell, Cell]]:
     yield phrase("fix.where"), ", ".join(step.where) or phrase("fix.where.none")
     yield phrase("fix.alone"), _of(step.alone)
+    if step.actual_alone is not None:
+        yield phrase("fix.alone.actual"), _of(step.actual_alone)
     if step.extra_forward:
         yield phrase("fix.cost"), phrase("fix.cost.forward", share=f"{step.extra_forward:.0%}")
     if step.moved_bytes:
@@ -126,6 +128,9 @@ def _notes(report: FixReport) -> Iterator[Phrase]:
             yield phrase("fix.times", before=before, after=after)
     elif report.exit_status is not None and report.device is not None:
         yield phrase("fix.losses.simulated")
+    if report.outside_bytes:
+        room = format_bytes(report.budget_bytes - report.outside_bytes)
+        yield phrase("fix.outside", outside=format_bytes(report.outside_bytes), room=room)
     error = report.calibration_error_bytes
     if report.steps:
         known = phrase("fix.calibration", bytes=format_bytes(error or 0))
