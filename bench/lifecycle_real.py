@@ -126,8 +126,8 @@ def cases_of(path: Path, card: int) -> list[Case]:
     for policy in HOOKS:
         for capacity in capacities:
             replay = simulated(subject, policy, capacity)
-            calls = plugged.Calls.of(subject.workload, subject.hooks[policy], own.fraction)  # type: ignore[arg-type]
-            bases = subject.hooks[policy].bases["forward"]  # type: ignore[attr-defined]
+            calls = plugged.Calls.of(subject.workload, subject.prepared[policy], own.fraction)
+            bases = subject.prepared[policy].bases["forward"]
             name = path.parent.name + (", on the card" if capacity != capacities[0] else "")
             found.append(Case(name, policy, bases, replay, plugged.Run(calls, capacity)))
     return found
@@ -256,7 +256,7 @@ def _train(
 def _against(subject: Subject, policy: str, log: np.ndarray, left: int) -> str:
     """Returns the cells of a row: the peaks of a training, and the share of its events that the recording predicts."""
     replay = simulated(subject, policy, left + int(log["reserved"][-1]))  # without the memory of the driver and HCCL
-    calls = plugged.Calls.of(subject.workload, subject.hooks[policy])  # type: ignore[arg-type]
+    calls = plugged.Calls.of(subject.workload, subject.prepared[policy])
     asked = log[log["call"] == plugged.MALLOC]
     number = calls.number[calls.rows[:, 0] == plugged.MALLOC][: len(asked)]
     sizes = calls.rows[calls.rows[:, 0] == plugged.MALLOC, 2][: len(asked)]

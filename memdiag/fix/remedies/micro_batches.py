@@ -98,7 +98,8 @@ def _edit(case: FixCase, call: _ModelCall, count: int) -> Edit:
     tensors = case.device.tensors
     alloc, freed, size = tensors.alloc_at, tensors.free_requested_at, tensors.requested_bytes
     made = np.flatnonzero((alloc >= call.begin) & (alloc < call.end))
-    fixed = np.union1d(case.casts.made_in(call.begin, call.end), made[freed[made] >= call.backward_end])
+    casts = case.casts.made_in(call.begin, call.end)
+    fixed = np.union1d(casts, made[freed[made] >= call.backward_end])
     result = output_of(case, call.begin, call.end)
     returned = made[(case.released[made] > call.end) & (case.released[made] < case.device.num_events)]
     outputs = np.union1d(returned[freed[returned] >= call.end], [result] if result >= 0 else [])
@@ -113,11 +114,15 @@ def _edit(case: FixCase, call: _ModelCall, count: int) -> Edit:
     gradients = behind[of_weights & (freed[behind] >= call.backward_end)]
     scaled = [*parts.tolist(), *behind[~of_weights].tolist()]
     pieces = [Made(call.end, call.end + 1, int(size[row]), row) for row in outputs.tolist()]
+    # autograd saves no copies by autocast any more, and recomputing each part makes its own
+    released = case.casts.freed_without_autograd(case.device, casts, call.backward)
+    saved = np.union1d(inner, casts[freed[casts] >= call.backward])
+    earlier = dict(zip(inner.tolist(), np.minimum(case.released[inner], call.end).tolist(), strict=True))
     return Edit(
         dropped=frozenset(gradients.tolist()),
-        freed=dict(zip(inner.tolist(), np.minimum(case.released[inner], call.end).tolist(), strict=True)),
+        freed=earlier | {row: min(released, int(freed[row])) for row in casts.tolist()},
         resized={row: max(int(size[row]) // count, 1) for row in scaled},
-        repeats=(Repeat(call.begin, call.end, start, {row: int(freed[row]) for row in inner.tolist()}),)
+        repeats=(Repeat(call.begin, call.end, start, {row: int(freed[row]) for row in saved.tolist()}),)
         if len(inner)
         else (),
         added=tuple((int(alloc[row]), int(size[row]), row) for row in gradients.tolist()),

@@ -5,8 +5,8 @@ level has these restrictions on a free block:
 
 a. A block that is never split does not serve a request below that size, nor a request that is at least that large but
    more than 20 MiB smaller than the block.
-b. A large short-lived request outside of forward does not split a block of 1.8 GB or more unless it uses nearly all of
-   it.
+b. A large short-lived request outside of forward does not split a block of its own pool of 1.8 GB or more unless it
+   uses nearly all of it.
 c. A large short-lived request in a forward window takes no block from the long-lived pool.
 d. A large long-lived request takes only a whole segment of exactly the size that it would have reserved.
 e. A large long-lived request takes no block from the short-lived pool.
@@ -72,6 +72,8 @@ def find(
 
     release_cached_blocks(state, nodes, log)
     state.num_alloc_retries += 1
+    # after the search in the large pools, the original requests a segment of 2 MiB for the large pool
+    lane = lane_of(state, own, LARGE, stream)
     block = alloc_block(state, nodes, log, mindspeed, lane, size, needed, True)
     return (NOWHERE if block == NONE else AGAIN), block
 
@@ -105,7 +107,7 @@ def _is_forbidden(
     if own == DEFAULT:
         if mindspeed.pools.in_forward:
             return lifetime == LONG
-        return there >= _VERY_LARGE and there - size >= LARGE_SEGMENT
+        return lifetime == DEFAULT and there >= _VERY_LARGE and there - size >= LARGE_SEGMENT
     return lifetime == DEFAULT or there != get_allocation_size(size, own) or not is_unsplit(nodes, block)
 
 
@@ -142,16 +144,16 @@ def alloc_block(
 ) -> int:
     """Returns a new free block, in no set; NONE: the device, or a limit, has no more memory.
 
-    Each real attempt reads the free memory of the device.
+    Each attempt that the memory fraction allows reads the free memory of the device.
     """
     total = state.reserved + needed
     if not retry and mindspeed.pools.usable >= 0 and total + _PREJUDGED > mindspeed.pools.usable:
         return NONE
-    if (state.limit >= 0 and total > state.limit) or total > mindspeed.pools.alr_max:
+    if state.limit >= 0 and total > state.limit:
         return NONE
     if state.expandable:
         block = try_allocate_expandable_block(state, nodes, log, lane, size)
-    elif take_device_bytes(state, needed):
+    elif total <= mindspeed.pools.alr_max and take_device_bytes(state, needed):
         count_device_alloc(state, needed)
         block = new_block(state, nodes, new_segment(state, nodes, lane, needed, 0), 0, needed, FREE)
         record_trace(state, nodes, log, SEGMENT_ALLOC, block, needed, -1)

@@ -60,7 +60,7 @@ def _mark(state: State, nodes: Nodes, log: Array, mindspeed: MindSpeed, kind: in
 def _is_long(mindspeed: MindSpeed, rounded: int, size_number: int, rounded_number: int) -> bool:
     """Returns whether a tensor is classified as long-lived."""
     is_long = False
-    mindspeed.tables[STEP].start, mindspeed.tables[STEP].until = 0, 0
+    mindspeed.tables[STEP].start, mindspeed.tables[STEP].until = mindspeed.tables[STEP].tik, NEVER
     if mindspeed.pools.is_precise:
         is_long = True
     elif mindspeed.pools.in_forward:

@@ -143,12 +143,14 @@ def freed(mindspeed: MindSpeed, t: int, number: int, window: int, call: int) -> 
 def look_up(mindspeed: MindSpeed, t: int, size: int, needs_last: bool) -> int:
     """Finds the entry that predicts an allocation of a size at this position, and sets ``start`` and ``until``.
 
+    Without an entry, they are this position and NEVER.
+
     Returns:
         FOUND or MISSING; with ``needs_last``, NOTHING_YET if the last window has no entries, which does not count as a
         look-up.
     """
     table = mindspeed.tables[t]
-    table.start, table.until = 0, 0
+    table.start, table.until = table.tik, NEVER
     if needs_last and table.num_last == 0:
         return NOTHING_YET
     number, tik = table.look_ups, table.tik

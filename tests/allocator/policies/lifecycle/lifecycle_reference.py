@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tests.allocator.policies.lifecycle.lifecycle_tables import DEFAULT, LONG, Life, Lifetimes
+from tests.allocator.policies.lifecycle.lifecycle_tables import DEFAULT, LONG, NEVER, Life, Lifetimes
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 62
@@ -182,7 +182,7 @@ class Allocator:
         self.path = "P5"
         self.empty_cache()
         self.retries += 1
-        return self._new(own_pool, size, segment_size, stream, retry=True)
+        return self._new((lifetime, "large"), size, segment_size, stream, retry=True)  # also for small requests
 
     def _plain(
         self, size: int, pool: tuple[str, str], own: tuple[str, str], stream: int, segment_size: int
@@ -208,10 +208,8 @@ class Allocator:
 
     def _wanted_meanwhile(self, segment_size: int) -> bool:
         """Returns whether a request for a whole segment of this size is expected during the predicted lifetime."""
-        predicted = self.lifetimes.predicted
-        if predicted is None:
-            return False
         step = self.lifetimes.step
+        predicted = self.lifetimes.predicted or (step.tik, NEVER)
         return any(
             predicted[0] < start < predicted[1] and self._segment_size(size, LONG) == segment_size
             for table in [step.last, *step.history]
@@ -242,7 +240,8 @@ class Allocator:
             return True
         if own == (DEFAULT, "large"):
             in_forward = self.lifetimes.in_forward
-            rule_b = candidate.size >= VERY_LARGE and candidate.size - size >= LARGE_SEGMENT and not in_forward
+            is_nibbled = candidate.size >= VERY_LARGE and candidate.size - size >= LARGE_SEGMENT
+            rule_b = pool == own and is_nibbled and not in_forward
             rule_c = pool == (LONG, "large") and in_forward
             return rule_b or rule_c
         if own == (LONG, "large"):
@@ -264,11 +263,11 @@ class Allocator:
     ) -> Block | None:
         if not retry and self.usable_total is not None and self.reserved + segment_size + PREJUDGED > self.usable_total:
             return None
-        if self.reserved + segment_size > min(self.limit, self.settings.alr_max):
+        if self.reserved + segment_size > self.limit:
             return None
         if self.settings.expandable:
             block = self._grow(pool, size, stream)
-        elif self._take(segment_size):
+        elif self.reserved + segment_size <= self.settings.alr_max and self._take(segment_size):
             segment = self._segment(pool, stream, segment_size)
             block = segment.blocks[0]
         else:

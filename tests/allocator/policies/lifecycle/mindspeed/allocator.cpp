@@ -44,7 +44,9 @@ Block* Allocator::find(const Request& request) {
   }
   last_level = AFTER_RELEASE;
   empty_cache();
-  if (Block* block = new_segment(request, true)) return block;
+  Request again = request;  // the last pool that was searched is a large one
+  again.own = &heap.pool(request.own->lifetime, false);
+  if (Block* block = new_segment(again, true)) return block;
   last_level = NOT_AT_ALL;
   return nullptr;
 }
@@ -72,8 +74,7 @@ Block* Allocator::reuse_optimized(const Request& request, Pool& pool) {
 
 // Whether, while this tensor is expected to live, one is expected for which such a segment would be made.
 bool Allocator::meets_a_conflict(const Request& request, Bytes segment) {
-  if (!request.prediction.step_span) return false;
-  auto sizes = recorder.step.sizes_between(*request.prediction.step_span);
+  auto sizes = recorder.step.sizes_between(request.prediction.step_span.value_or(recorder.step.from_now_on()));
   return std::any_of(sizes.begin(), sizes.end(), [&](Bytes size) {
     return size > MOST_SMALL && request.own->segment_size(size) == segment;
   });
@@ -93,7 +94,7 @@ bool Allocator::is_forbidden(const Request& request, const Pool& pool, const Blo
   bool is_own = &pool == request.own;
   if (request.own->lifetime == Lifetime::Default) {
     bool is_nibbled = candidate.size >= VERY_LARGE && candidate.size - request.size >= LARGE_SEGMENT;
-    if (is_nibbled && !phases_.is_in_forward) return true;  // b
+    if (is_own && is_nibbled && !phases_.is_in_forward) return true;  // b
     return !is_own && phases_.is_in_forward;                // c
   }
   if (!is_own) return true;                                                                       // e

@@ -13,12 +13,14 @@ import ctypes
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from hooks import plug_in
 
-FREE, EMPTY_CACHE, SET_FRACTION, FIRST_HOOK, EXTERNAL = 1, 2, 3, 4, 10
+ALLOC, FREE, EMPTY_CACHE, SET_FRACTION, FIRST_HOOK, EXTERNAL = 0, 1, 2, 3, 4, 10
 HOOKS = (
     "precise_match_start",
     "precise_match_end",
@@ -46,11 +48,21 @@ class Others:
             raise RuntimeError(f"the device has no {size} bytes for others")
 
 
+def plugged(library: str) -> tuple[Any, Callable[[int, torch.Tensor | None], None]]:
+    """Plugs the library in; returns its hooks, and what to call after each call."""
+    if hasattr(ctypes.CDLL(library), "write_log"):
+        return plug_in(library), lambda *_: None
+    from original import Original
+
+    original = Original(library)
+    return original, original.note
+
+
 def run(library: str, path: str) -> None:
     """Runs one file."""
     program = np.load(path)
     os.environ.update(word.split("=", 1) for word in program["environment"].tolist())
-    feature = plug_in(library)
+    feature, note = plugged(library)
     streams = [torch.npu.current_stream()]
     streams += [torch.npu.Stream() for _ in range(int(program["stream"].max(initial=0)))]
     live, current, others = {}, 0, Others()
@@ -77,6 +89,7 @@ def run(library: str, path: str) -> None:
             except RuntimeError as error:
                 if "NPU out of memory" not in str(error):
                     raise
+        note(op, live.get(tensor) if op == ALLOC else None)
     if feature.write_log(f"{path}.log".encode()):
         raise OSError(f"{path}.log could not be written")
 

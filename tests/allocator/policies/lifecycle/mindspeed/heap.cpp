@@ -10,7 +10,7 @@ bool BySize::operator()(const Block* left, const Block* right) const {
 
 // Section 5, the table of segment sizes.
 Bytes Pool::segment_size(Bytes size) const {
-  if (is_small) return SMALL_SEGMENT;
+  if (is_small || size <= MOST_SMALL) return SMALL_SEGMENT;
   if (lifetime == Lifetime::Default && size < LEAST_OWN_SEGMENT) return LARGE_SEGMENT;
   return round_up(size, PAGE);
 }

@@ -27,8 +27,8 @@ class Wrapper {
   bool is_hopeless(Bytes size) const { return usable_ && held_ + size + PREJUDGED > *usable_; }
 
   void* take(int device, Bytes size) {
-    if (size > most_held_ || held_ > most_held_ - size) return nullptr;  // ALR_MAX; the driver is not asked
-    void* address = driver_.take(device, size);
+    bool is_allowed = size <= most_held_ && held_ <= most_held_ - size;  // ALR_MAX; otherwise the driver is not asked
+    void* address = is_allowed ? driver_.take(device, size) : nullptr;
     if (address) held_ += size;
     usable_ = held_ + driver_.free_bytes(device);
     return address;

@@ -189,8 +189,10 @@ def run_alone(program: Path, run: Run, folder: Path) -> np.ndarray:
     return np.fromfile(log, ROW)
 
 
-def run_on_npu(python: str, library: Path, runs: Sequence[Run], folder: Path) -> list[np.ndarray]:
+def run_on_npu(python: str, library: Path, runs: Sequence[Run], folder: Path, row: np.dtype = ROW) -> list[np.ndarray]:
     """Returns the logs of the calls, issued through torch_npu on simulated NPUs, one process for all runs of a device.
+
+    ``row`` is the type of the rows that the library, or original.py, writes.
 
     Memory that other processes hold throughout is reserved to the byte, like a runtime's own; changing amounts take
     whole pages.
@@ -210,7 +212,7 @@ def run_on_npu(python: str, library: Path, runs: Sequence[Run], folder: Path) ->
         environment = launch.environment_for(choose(device), command, _plain())
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
-    return [np.fromfile(folder / f"calls{number}.npz.log", ROW) for number in range(len(runs))]
+    return [np.fromfile(folder / f"calls{number}.npz.log", row) for number in range(len(runs))]
 
 
 def _plain() -> dict[str, str]:

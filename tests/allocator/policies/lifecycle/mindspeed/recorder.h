@@ -70,6 +70,7 @@ class Windows {
   Note allocated(bool is_inside, Bytes size);       // a tick passes in any case
   void freed(const Note& note, bool is_inside);
   std::set<Bytes> sizes_between(const Span& span) const;  // in all tables of ended windows
+  Span from_now_on() const { return {tick_, NEVER}; }
 
  private:
   Tick tick_ = 1;
