@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memdiag.cli.options import AsRank, World
+from memdiag.cli.options import AsRank, ComputedSizes, ExpertLoad, SyntheticValues, World
 from memdiag.errors import BUDGET_HIT, DONE, MemdiagError
 from memdiag.text import phrase
 
@@ -47,6 +47,19 @@ def fix(
     ] = None,
     as_rank: AsRank = None,
     world: World = None,
+    values: SyntheticValues = None,
+    compute: ComputedSizes = None,
+    selected: Annotated[
+        str | None,
+        typer.Option(
+            "--selected",
+            metavar="FRACTION",
+            help="Fraction of the elements that masks, nonzero and unique select if their values are unknown (requires "
+            "--phantom). Default: 1.",
+            show_default=False,
+        ),
+    ] = None,
+    expert_load: ExpertLoad = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan, and do not run the fixed program.")
     ] = False,
@@ -94,6 +107,7 @@ def fix(
     from memdiag.fix.run import fix as find
     from memdiag.fix.write import write as write_files
     from memdiag.render import renderer
+    from memdiag.runs.order import assumed_values
     from memdiag.runs.recording import Order
     from memdiag.units import parse_bytes
 
@@ -105,10 +119,27 @@ def fix(
         order, recorded = _order(words, phantom, output)
         if as_rank is not None or world is not None:
             order = replace(order, as_rank=as_rank, world=world)
+        if selected is not None and ".." in selected:
+            raise MemdiagError(
+                phrase("fix.error.selected-range", text=selected), phrase("fix.error.selected-range.hint")
+            )
+        assumed = assumed_values(
+            order.phantom, values=values, compute=compute, expert_load=expert_load, selected=selected
+        )
+        if assumed or values == "auto":
+            order, recorded = replace(order, environment={**order.environment, **assumed}), None
     budget_bytes = None if budget is None else parse_bytes(budget)
     if budget_bytes == 0:
         raise MemdiagError(phrase("errors.not-size", text=f"{budget!r}"), phrase("errors.not-size.hint"))
-    wanted = FixOrder(order, budget_bytes, unsafe, dry_run, known(without or ()), measure_each)
+    wanted = FixOrder(
+        order,
+        budget_bytes,
+        unsafe,
+        dry_run,
+        known(without or ()),
+        measures_each=measure_each,
+        finds_values=values == "auto",
+    )
     with stdout_to_stderr() if as_json else nullcontext():
         report, plan = find(wanted, recorded, OnTerminal())
     end = report.predicted if report.actual is None else report.actual

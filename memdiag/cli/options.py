@@ -93,3 +93,33 @@ ExpertLoad = Annotated[
         show_default=False,
     ),
 ]
+SyntheticValues = Annotated[
+    str | None,
+    typer.Option(
+        "--values",
+        metavar="zeros|ones|random|finite|auto",
+        help="Values that kernels of the simulated device return; auto runs the command again with other values "
+        "if it fails after reading them (requires --phantom). Default: zeros.",
+        show_default=False,
+    ),
+]
+ComputedSizes = Annotated[
+    str | None,
+    typer.Option(
+        "--compute",
+        metavar="small|masks[=SIZE]",
+        help="Compute tensors of at most SIZE, for example 1MiB, on the CPU, so that they have true values; masks: "
+        "also larger integers and masks (requires --phantom).",
+        show_default=False,
+    ),
+]
+SelectedFraction = Annotated[
+    str | None,
+    typer.Option(
+        "--selected",
+        metavar="FRACTION|LOW..HIGH",
+        help="Fraction of the elements that masks, nonzero and unique select if their values are unknown; a range "
+        "reports the peak at both ends (requires --phantom). Default: 1.",
+        show_default=False,
+    ),
+]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memdiag.cli.options import AsRank, ExpertLoad, World
+from memdiag.cli.options import AsRank, ComputedSizes, ExpertLoad, SelectedFraction, SyntheticValues, World
 from memdiag.errors import BUDGET_HIT, DONE, MemdiagError
 from memdiag.text import phrase
 
@@ -87,36 +87,9 @@ def record(
     ] = None,
     as_rank: AsRank = None,
     world: World = None,
-    values: Annotated[
-        str | None,
-        typer.Option(
-            "--values",
-            metavar="zeros|ones|random|finite|auto",
-            help="Values that kernels of the simulated device return; auto runs the command again with other values "
-            "if it fails after reading them (requires --phantom). Default: zeros.",
-            show_default=False,
-        ),
-    ] = None,
-    compute: Annotated[
-        str | None,
-        typer.Option(
-            "--compute",
-            metavar="small|masks[=SIZE]",
-            help="Compute tensors of at most SIZE, for example 1MiB, on the CPU, so that they have true values; masks: "
-            "also larger integers and masks (requires --phantom).",
-            show_default=False,
-        ),
-    ] = None,
-    selected: Annotated[
-        str | None,
-        typer.Option(
-            "--selected",
-            metavar="FRACTION|LOW..HIGH",
-            help="Fraction of the elements that masks, nonzero and unique select if their values are unknown; a range "
-            "reports the peak at both ends (requires --phantom). Default: 1.",
-            show_default=False,
-        ),
-    ] = None,
+    values: SyntheticValues = None,
+    compute: ComputedSizes = None,
+    selected: SelectedFraction = None,
     expert_load: ExpertLoad = None,
     logs: Annotated[
         list[str] | None,
@@ -192,7 +165,7 @@ def record(
     if values == "auto":
         from memdiag.runs.values_auto import perform_auto
 
-        done = perform_auto(order, OnTerminal(), then)
+        done, _ = perform_auto(order, OnTerminal(), then)
     elif selected is not None and ".." in selected:
         from memdiag.runs.selected import perform_selected, read_fractions
 

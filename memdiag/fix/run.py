@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memdiag.allocator.subject import Subject, recorded_peak
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
@@ -25,6 +25,7 @@ from memdiag.results.fix import FixPeaks, FixReport, FixStep
 from memdiag.runs.listener import SILENT, Listener
 from memdiag.runs.outcome import failure_of
 from memdiag.runs.recording import Done, Order
+from memdiag.runs.values_auto import culprit_of, perform_auto
 from memdiag.text import phrase
 from memdiag.trace.moments import has_history
 from memdiag.trace.schema import OOM
@@ -48,6 +49,7 @@ class FixOrder:
         dry_run: Whether to stop after the prediction.
         without: Names of remedies to leave out.
         measures_each: Whether to run the program also with each chosen remedy alone; None: on simulated devices only.
+        finds_values: Whether to find values for a simulated device with which the program runs (``--values auto``).
     """
 
     order: Order
@@ -56,6 +58,7 @@ class FixOrder:
     dry_run: bool = False
     without: tuple[str, ...] = ()
     measures_each: bool | None = None
+    finds_values: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,13 @@ def fix(
         if recorded is None:
             base = order if device is None else replace(order, phantom=resized(device, PLENTY))
             instructions = {"losses": before} if device is None else {}
-            recorded = heaviest(run(base, {**instructions, "outputs": outputs, "facts": facts}, listener), listener)
+            inside = {**instructions, "outputs": outputs, "facts": facts}
+            if wanted.finds_values:
+                done, found = _with_values(base, inside, listener)
+                order = replace(order, environment={**order.environment, **found})
+            else:
+                done = run(base, inside, listener)
+            recorded = heaviest(done, listener)
         case = case_of(recorded, _budget(wanted), listener).knowing(lines_in(Path(outputs)), lines_in(Path(facts)))
         undone: list[FixStep] = []
         plan: FixPlan | None = None
@@ -144,6 +153,18 @@ def fix(
             step = next(each for each in report.steps if each.name == worse.name)
             undone.append(replace(step, is_chosen=False, is_undone=True))
             plan = None
+
+
+def _with_values(order: Order, inside: Mapping[str, Any], listener: Listener) -> tuple[Done, dict[str, str]]:
+    """Returns the run with values that the program accepts, and the variables that set them."""
+    found: dict[str, str] = {}
+
+    def perform(order: Order, listener: Listener) -> Done:
+        done, variables = perform_auto(order, listener)
+        found.update(variables)
+        return done
+
+    return run(order, inside, listener, perform=perform), found
 
 
 def _is_near(report: FixReport) -> bool:
@@ -204,10 +225,10 @@ def heaviest(done: Done, listener: Listener) -> Path:
     peaks = {file: _peak(listener.read_trace(file)) for file in files}
     found = max(files, key=lambda file: peaks[file])
     if done.ended.status and not any(status.get("ooms") for status in (done.run.recorded if done.run else ())):
-        raise MemdiagError(
-            phrase("fix.error.failed", status=str(done.ended.exit_code)),
-            phrase("fix.error.failed.hint", folder=done.folder.shown),
-        )
+        hint = phrase("fix.error.failed.hint", folder=done.folder.shown)
+        if done.run is not None and (culprit := culprit_of(done.run, done.ended)) is not None:
+            hint = phrase("fix.error.failed.values.hint", count=culprit.count, place=culprit.where)
+        raise MemdiagError(phrase("fix.error.failed", status=str(done.ended.exit_code)), hint)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,11 @@ def resized(device: str, option: str) -> str:
 
 
 def run(
-    order: Order, work_inside: Mapping[str, Any], listener: Listener, variables: Mapping[str, str] | None = None
+    order: Order,
+    work_inside: Mapping[str, Any],
+    listener: Listener,
+    variables: Mapping[str, str] | None = None,
+    perform: Callable[[Order, Listener], Done] = perform,
 ) -> Done:
     """Runs and records a command.
 
@@ -46,6 +50,7 @@ def run(
         work_inside: What the recorder does in the program (see ``memdiag.recorder.fixing``).
         listener: Receives progress.
         variables: Additional environment variables.
+        perform: Runs it.
 
     Raises:
         KeyboardInterrupt: The user interrupted the command.

@@ -59,7 +59,7 @@ class _Culprit:
 
 def perform_auto(
     order: Order, listener: Listener = SILENT, then: Callable[[FinishedRun, ProgramEnd, str], None] | None = None
-) -> Done:
+) -> tuple[Done, dict[str, str]]:
     """Runs a command with one setting of values after the other, until one gets past the failure.
 
     Args:
@@ -68,7 +68,7 @@ def perform_auto(
         then: As for ``perform``, for the last run.
 
     Returns:
-        The last run.
+        The last run, and the variables that set its values.
 
     Raises:
         MemdiagError: The command cannot be started, or the run cannot be written.
@@ -87,7 +87,7 @@ def perform_auto(
         said = phrase("record.auto.waits", **facts) if look.culprit.waited else phrase("record.auto.failed", **facts)
         listener.say(f"memdiag: {said}")
         _remove(done)
-    return done
+    return done, dict(choice.variables)
 
 
 class _Look:

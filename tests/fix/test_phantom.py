@@ -263,3 +263,19 @@ def test_the_reserved_peak_is_exact(name, program, budget, without, device, pyth
     assert not report["recorded"]["fits"]
     assert [step["name"] for step in report["steps"] if step["is_chosen"]] == [name]
     assert report["actual"] == report["predicted"]
+
+
+READS = """
+import torch
+if (torch.ones(4, device="cuda") * 3).mean().item() != 3:
+    raise ValueError("not three")
+"""
+
+
+@pytest.mark.skipif(not cuda_python(), reason=NO_CUDA)
+def test_a_program_that_fails_on_a_value_is_told_the_option(tmp_path):
+    (tmp_path / "train.py").write_text(READS)
+    words = [*memdiag_command(), "fix", "--phantom", "cuda:h100-80g", "--", cuda_python(), "train.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "train.py:3; add --values auto" in done.stderr

@@ -10,6 +10,8 @@ import pytest
     ("words", "said"),
     [
         (["--budget", "0", "--", sys.executable, "-c", ""], "not a size: '0'"),
+        (["--values", "auto", "--", sys.executable, "-c", ""], "--values needs --phantom"),
+        (["--phantom", "cuda:h100-80g", "--selected", "0..1", "--", sys.executable], "cannot plan for the range"),
         (["--budget", "1GiB", "--", sys.executable, "-Sc", "raise SystemExit(3)"], "ended with status 3 before"),
     ],
 )
