@@ -17,6 +17,7 @@ from typing import Any
 from .call_sites import calling_line
 from .config import FIX_VARIABLE
 from .guard import report
+from .storages import storages_of, with_memory
 
 _LIBRARIES = ("bitsandbytes", "mindspeed")
 _POOLS = ("core", "memory", "memory_fragmentation")  # in MindSpeed up to core_r0.9
@@ -122,7 +123,8 @@ def _note_outputs(torch: Any, folder: str) -> None:
         if compiling() or isinstance(output, torch.Tensor) or id(module) in seen:
             return
         try:
-            sizes = {each.data_ptr(): each.numel() * each.element_size() for each in _trained(torch, output)}
+            parts = [part for each in _trained(torch, output) for part in with_memory(torch, each)]
+            sizes = {each.data_ptr(): each.numel() * each.element_size() for each in parts}
             rest = sum(sizes.values()) - max(sizes.values(), default=0)
             name = _name_of(module)
             if name and rest > _SMALL * max(sizes.values(), default=0):
@@ -177,7 +179,8 @@ def _note_inputs(torch: Any, folder: str) -> None:
         if compiling() or not torch.is_grad_enabled():
             return
         try:
-            sizes = {each.untyped_storage().nbytes() for each in args if isinstance(each, torch.Tensor)}
+            tensors = [each for each in args if isinstance(each, torch.Tensor)]
+            sizes = {size for each in tensors for *_, size in storages_of(torch, each)}
             new = [(id(module), size) for size in sizes if (id(module), size) not in seen]
             name = _name_of(module) if new else ""
             if not name or counts.get(name, 0) >= _MOST_SIZES:

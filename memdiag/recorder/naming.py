@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .marks import GRADIENT, INPUT, OPTIMIZER_STATE, PARAMETER, Marks
+from .storages import storages_of
 
 # Wrappers that add themselves to the path of every module.
 _WRAPPERS = {"module", "_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "_forward_module"}
@@ -121,7 +122,7 @@ class Naming:
         number = self._gradients.get(id(parameter))
         if number is None:
             number = self._gradients[id(parameter)] = self._marks.name("grad of " + self._name(parameter))
-        if type(gradient) is not self._torch.Tensor:
+        if type(gradient) is not self._torch.Tensor or gradient.layout is not self._torch.strided:
             self._see(gradient, GRADIENT, self._marks.names[number], mark)
             return -1
         device = gradient.device
@@ -162,18 +163,9 @@ class Naming:
         return name if name is not None else "a parameter of " + str(tuple(getattr(parameter, "shape", ())))
 
     def _see(self, tensor: Any, category: int, name: str, mark: int) -> None:
-        local = getattr(tensor, "_local_tensor", None)  # DTensor
-        tensor = tensor if local is None else local
-        device = tensor.device
-        if device.type not in self.devices:
-            return
-        try:
-            addr = tensor.untyped_storage().data_ptr()
-        except (RuntimeError, NotImplementedError, AttributeError, ValueError):
-            # fake, meta, sparse and lazy tensors have no storage
-            return
-        if addr:
-            self._marks.see(device.index or 0, addr, category, self._marks.name(name), mark)
+        for kind, number, addr, _ in storages_of(self._torch, tensor):
+            if kind in self.devices:
+                self._marks.see(number, addr, category, self._marks.name(name), mark)
 
 
 def _addresses(gradients: list[Any]) -> list[int]:
