@@ -1,7 +1,7 @@
 """Infers the category of each tensor (parameter, gradient, activation, …) from its call site and lifetime.
 
-Reports say that the category is inferred. Categories recorded by the source are kept. A tensor without evidence stays
-unknown. The rules are:
+Reports say that the category is inferred. Categories recorded by the source are kept (but see input). A tensor without
+evidence stays unknown. The rules are:
 
 * parameter: retained, and moved, loaded, or allocated by a module's constructor before training; or allocated before
   training in another way with the size of a gradient; or live throughout, if there are as many tensors of that size as
@@ -10,8 +10,11 @@ unknown. The rules are:
   one;
 * gradient: allocated in backward and live after it; or freed by ``zero_grad()``; or moved by ``Module._apply`` right
   after its parameter;
-* activation: allocated in forward and live after it (a tensor that also outlives the next step stays unknown);
-* input: allocated between two steps, before the forward that uses it;
+* activation: allocated in forward and live after it (a tensor that also outlives the next step stays unknown); or
+  allocated in backward and freed in a later backward of the step, unless it has the size of a weight (a gradient of
+  the gradients needs it: ``create_graph=True``);
+* input: allocated between two steps, before the forward that uses it. A tensor that a recorder saw enter a model is
+  none if a forward allocated it: the output of another model, computed without gradients;
 * temporary: freed within the visit of the phase in which it was allocated;
 * KV cache: allocated by a function, or in a file, with such a name;
 * workspace: requested by a library (frames, sizes and order; see workspaces.py), retained or for one convolution;
@@ -95,10 +98,26 @@ def infer(
     category[(category == _UNKNOWN) & lives.before & (born == UNKNOWN) & (lives.phase_free == BACKWARD)] = _ACTIVATION
     category = _like_earlier(category, lives, stack, tensors.requested_bytes)
     category[_like_gradients(category, lives, tensors.requested_bytes)] = _PARAMETER
+    known = np.where(tensors.category != _UNKNOWN, tensors.category, category)
+    category[_saved_by_backward(known, lives, tensors.requested_bytes)] = _ACTIVATION
     gradients = tensors.requested_bytes[category == _GRADIENT]
     rows = np.flatnonzero((category == _UNKNOWN) & loaded & outlasts)
     category[rows[np.isin(tensors.requested_bytes[rows], gradients)]] = _PARAMETER
-    return np.where(tensors.category != _UNKNOWN, tensors.category, category)
+    is_output = (tensors.category == _INPUT) & (born == FORWARD) & ~lives.before
+    return np.where((tensors.category != _UNKNOWN) & ~is_output, tensors.category, category)
+
+
+def _saved_by_backward(category: Array, lives: Lives, size: Array) -> Array:
+    """Returns the rows of tensors that one backward saves for another one: the gradient of a gradient is computed.
+
+    Gradients of weights also wait from backward to backward, if a sharded model accumulates them before it reduces
+    them. Those have the size of a weight, which is gathered by a collective.
+    """
+    weights = size[np.isin(category, (_PARAMETER, _COLLECTIVE))]
+    saved = (category == _GRADIENT) & ~lives.before & ~lives.kept & ~lives.same_visit
+    saved &= (lives.phase_alloc == BACKWARD) & (lives.phase_free == BACKWARD) & (lives.steps_survived == 0)
+    rows: Array = np.flatnonzero(saved & ~np.isin(size, weights))
+    return rows
 
 
 def _moved_gradients(device: DeviceTrace, line: Array) -> Array:
