@@ -93,7 +93,7 @@ def find_chains(view: DeviceView) -> Chains:
 def modules_of(view: DeviceView, wanted: Array) -> Array:
     """Returns, per stack, a number for its innermost ``forward`` and the frames that called it.
 
-    It is -1 if missing or not wanted.
+    It is -1 if missing or not wanted, and for code that torch.compile has fused.
 
     The line of ``forward`` itself does not count, because the operators of a chain are on different lines.
     """
@@ -103,12 +103,13 @@ def modules_of(view: DeviceView, wanted: Array) -> Array:
     is_forward = np.array([frame.name == "forward" and frame.is_python for frame in stacks.frames], bool)
     if not is_forward.any():
         return found
+    is_compiled = np.array([frame.is_compiled for frame in stacks.frames], bool)
     files: dict[str, int] = {}
     file = np.array([files.setdefault(frame.filename, len(files)) for frame in stacks.frames], np.int64)
     for number in wanted[wanted >= 0].tolist():
         frames = stacks.frame_ids[stacks.offsets[number] : stacks.offsets[number + 1]]
         at = np.flatnonzero(is_forward[frames])
-        if len(at):
+        if len(at) and not is_compiled[frames].any():
             inner = int(at[0])
             key = (int(file[frames[inner]]), *frames[inner + 1 :].tolist())
             found[number] = numbers.setdefault(key, len(numbers))

@@ -17,8 +17,6 @@ from memdiag.trace.table import Array
 _SHARE = 0.01  # of the bytes that forward allocates
 _SHOWN = 4
 _COMPILED = (
-    "/torchinductor_",
-    "/torch/_inductor/",
     "/torch/_functorch/_aot_autograd/",
     "/torch/_functorch/aot_autograd.py",
 )
@@ -231,7 +229,7 @@ def _rows_of(case: FixCase, modules: tuple[str, ...]) -> Array:
 def is_compiled(frame: Frame) -> bool:
     """Returns whether code below a frame is compiled by torch.compile."""
     path = frame.filename.replace("\\", "/")
-    return any(part in path for part in _COMPILED) or _is_at(frame, _WRAPPER)
+    return frame.is_compiled or any(part in path for part in _COMPILED) or _is_at(frame, _WRAPPER)
 
 
 def _functions(case: FixCase) -> list[bool]:

@@ -24,10 +24,11 @@ _LIBRARY = (
     "<string>",
     "<__array_function__",
     "<eval_with_key>",
-    "/torchinductor_",
     "memdiag/recorder/",
     "fx_generated_",
 )
+# Files that torch.compile generates have the hash of their content as a name, in a cache folder of any name.
+_COMPILED = re.compile(r"[/\\]torchinductor_|[/\\]c[a-z2-7]{51}\.py$|[/\\]torch[/\\]_inductor[/\\]")
 # C++ frames that labels never show: the unwinder, the allocator, ways to create an empty tensor, the Python
 # interpreter, bindings, and the start of a thread. The autograd node or operator that called them is more informative.
 _MACHINERY = re.compile(
@@ -95,7 +96,12 @@ class Frame(NamedTuple):
         """True for a Python frame outside all installed libraries, or a node traced from such a frame."""
         if self.fx is not None and (source := self.fx.source) is not None:
             return source.is_user
-        return self.is_python and not any(mark in self.filename for mark in _LIBRARY)
+        return self.is_python and not self.is_compiled and not any(mark in self.filename for mark in _LIBRARY)
+
+    @property
+    def is_compiled(self) -> bool:
+        """True for a frame of code that torch.compile has generated, and of TorchInductor, which calls it."""
+        return _COMPILED.search(self.filename) is not None
 
     @property
     def is_pytorch(self) -> bool:

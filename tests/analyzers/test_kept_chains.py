@@ -10,6 +10,7 @@ import pytest
 from memdiag.analyzers import kept_chains
 from memdiag.analyzers.support.context import Context
 from memdiag.trace.schema import LIFETIMES, PHASES
+from memdiag.trace.stacks import Stacks
 from tests.analyzers.heaps import MIB, Heap
 
 # MiB of each tensor, and whether backward needs it: x.float(), its square, x.to(…), the result
@@ -63,6 +64,17 @@ def test_what_unfused_norms_keep_is_counted_less_input_and_result_of_a_fused_one
         6 * 96 * MIB,
     )
     assert "rms_norm" in finding.fixes[0].change
+
+
+def test_chains_that_torch_compile_has_fused_are_left_alone(heap):
+    trace = layers(heap)
+    stacks = trace.stacks
+    frames = [
+        frame._replace(filename=f"/cache/ab/c{'a7' * 25}z.py", name="call") if frame.name == "norm" else frame
+        for frame in stacks.frames
+    ]
+    assert found(trace)
+    assert not found(replace(trace, stacks=Stacks(frames, stacks.offsets, stacks.frame_ids)))
 
 
 def test_on_an_npu_the_operator_of_torch_npu_is_named(heap):

@@ -62,6 +62,13 @@ def test_other_cpp_functions_are_the_label(name):
     assert label(UNWIND, GATHER, Frame("??", 0, name), EVAL) == name.partition("(")[0]
 
 
+@pytest.mark.parametrize("folder", ["/scratch/torchinductor_me", "/root/.cache/memdiag/phantom/inductor"])
+def test_code_that_torch_compile_generates_is_no_code_of_the_user(folder):
+    generated = Frame(f"{folder}/nj/cnjl4mwhuiipsyrchsrpp7n2qc3g6dl7uihcelsjjlszoms2mbbz.py", 689, "call")
+    assert generated.is_compiled
+    assert label(generated, USER) == "train.py:3 main"
+
+
 def test_frames_of_user_and_pytorch_code_are_distinguished():
     linear, worker = (
         Frame("/env/site-packages/torch/nn/modules/linear.py", 9, "forward"),
