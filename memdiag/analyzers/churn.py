@@ -5,8 +5,10 @@ retry), or the program called empty_cache(). Both synchronise the device. In the
 segment_unmap entries. A retry is followed by the request's own segment_alloc, segment_map or oom, and its entries have
 the stack of that request. A call is recognised by one of three signs: another event follows, its entries have a stack
 with empty_cache, or the next request would have fitted without the release because more memory was reserved at another
-time. With garbage_collection_threshold, a release before a new segment that leaves cached memory comes from garbage
-collection, since a retry leaves none. A release that leaves none may be either.
+time, or because the device had room. PyTorch itself empties the cache after it has tried the algorithms of a
+convolution (torch.backends.cudnn.benchmark); these calls have no frame with empty_cache. With
+garbage_collection_threshold, a release before a new segment that leaves cached memory comes from garbage collection,
+since a retry leaves none. A release that leaves none may be either.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ MIN_OPENED = (
     # tensor.
     3
 )
-SPARE = 0.95  # a retry is possible only near the highest reserved bytes so far
+SPARE = 0.95  # a retry is possible only near the highest reserved bytes so far, and near the room on the device
 NUM_PLACES = 3
 
 _QUIET = (schema.FREE_COMPLETED, schema.SNAPSHOT, schema.WORKSPACE_SNAPSHOT, schema.UNKNOWN)
@@ -106,11 +108,13 @@ def _is_call(view: DeviceView, first: Array, last: Array, then: Array) -> Array:
     before = np.where(first > 0, usage.reserved[np.maximum(first - 1, 0)], view.device.start["reserved"])
     wanted = _values_at(events.size, then, 0)
     roomy = (before + wanted <= SPARE * max(int(usage.reserved.max()), 1)) & (action != schema.OOM)
+    room = view.device.room_bytes
+    has_room = (before + wanted <= SPARE * (room or 0)) & (action != schema.OOM)
     stack = events.stack[last]
     says_so = (stack >= 0) & _has_name(view, "empty_cache")[np.maximum(stack, 0)]
     same_request = (stack >= 0) & (stack == _values_at(events.stack, then, -1))
     asked_for = (first > 0) & (events.action[np.maximum(first - 1, 0)] == schema.EMPTY_CACHE)
-    looks_like_call: Array = says_so | asked_for | ~in_malloc | (roomy & ~same_request)
+    looks_like_call: Array = says_so | asked_for | ~in_malloc | has_room | (roomy & ~same_request)
     return looks_like_call
 
 
@@ -209,6 +213,9 @@ def _calls(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> Ite
     called = np.flatnonzero(
         (device.events.stack >= 0) & _has_name(view, "empty_cache")[np.maximum(device.events.stack, 0)]
     )
+    if _is_benchmark(view, bursts, mine, called):
+        yield _benchmark(view, bursts, mine, rebuilt)
+        return
     stacks = device.events.stack[np.intersect1d(called, bursts.last[mine])]
     yield Finding(
         "MD402",
@@ -225,6 +232,41 @@ def _calls(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> Ite
         ),
         present(settings.offer("empty-cache", caveat=phrase("churn.fix.once.caveat"))),
         weight_bytes=released // len(mine),
+    )
+
+
+def _is_benchmark(view: DeviceView, bursts: Bursts, mine: Array, called: Array) -> bool:
+    """Returns whether PyTorch emptied the cache itself: no call has a frame of Python, but most follow a workspace."""
+    device = view.device
+    if not len(view.trace.stacks) or np.isin(bursts.last[mine], called).any():
+        return False
+    marks = device.events.action[np.maximum(bursts.first[mine] - 1, 0)] == schema.EMPTY_CACHE
+    workspace = device.tensors.category == schema.CATEGORIES.index("workspace")
+    tried = np.sort(device.tensors.free_completed_at[workspace])
+    since = (
+        tried[np.maximum(np.searchsorted(tried, bursts.first[mine]) - 1, 0)] if len(tried) else np.full(len(mine), -1)
+    )
+    follows = (since >= 0) & (since < bursts.first[mine]) & (bursts.first[mine] - since <= 2)
+    return bool(not marks.any() and 2 * follows.sum() > len(mine))
+
+
+def _benchmark(view: DeviceView, bursts: Bursts, mine: Array, rebuilt: int) -> Finding:
+    """Returns MD402 for the trials of convolutions, which is a warning if many steps need some."""
+    steps = len(np.unique(view.device.events.step[bursts.first[mine]]))
+    return Finding(
+        "MD402",
+        phrase("churn.benchmark.title", count=len(mine), bytes=format_bytes(rebuilt)),
+        "warning" if steps > MIN_CALLS else "info",
+        view.device.device,
+        (
+            Evidence(phrase("churn.benchmark"), len(mine), "times", _span(view, bursts.first[mine])),
+            Evidence(phrase("churn.benchmark.steps"), steps, "steps"),
+            Evidence(phrase("churn.given"), int(bursts.bytes[mine].sum()), "bytes"),
+            Evidence(phrase("churn.again"), rebuilt, "bytes"),
+            *_time(view, bursts, mine),
+        ),
+        (Fix(phrase("churn.benchmark.fix"), "code", "torch.backends.cudnn.benchmark = False"),),
+        weight_bytes=int(bursts.bytes[mine].sum()) // len(mine),
     )
 
 

@@ -61,6 +61,14 @@ class DeviceTrace:
     num_uncertain_blocks: int = 0
 
     @property
+    def room_bytes(self) -> int | None:
+        """Bytes that the allocator could reserve according to the recorder's samples, or None if they do not tell."""
+        outside, fraction = self.card.outside_bytes, self.card.fraction
+        if self.capacity_bytes is None or outside is None or fraction is None:
+            return None
+        return min(int(fraction * self.capacity_bytes), self.capacity_bytes - outside)
+
+    @property
     def end(self) -> dict[str, int]:
         """Bytes at the end: from the file's own segments and blocks, else after the last event; -1 if unknown."""
         if not self.has_final_state:

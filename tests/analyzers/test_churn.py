@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from memdiag.analyzers import churn
@@ -8,6 +9,8 @@ from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
+from memdiag.trace.card import Card, MemorySample
+from memdiag.trace.schema import CATEGORIES
 from memdiag.trace.stacks import Frame, Stacks
 from tests.analyzers.heaps import MIB, Heap
 from tests.analyzers.page_examples import golden
@@ -25,11 +28,11 @@ def bursts(trace):
     return churn.find_bursts(next(iter(Context().views(trace))))
 
 
-def cache(heap, at, count=3, size=100):
+def cache(heap, at, count=3, size=100, **where):
     """Creates wholly free segments."""
     for i in range(count):
-        heap.segment(at + i * 200, size * MIB)
-        heap.alloc(at + i * 200, size * MIB)
+        heap.segment(at + i * 200, size * MIB, **where)
+        heap.alloc(at + i * 200, size * MIB, **where)
     for i in range(count):
         heap.free(at + i * 200, size * MIB)
 
@@ -170,6 +173,37 @@ def test_a_release_without_need_is_a_call(heap):
     heap.segment(2000, 50 * MIB, where="b3")
     heap.alloc(2000, 50 * MIB, where="b3")
     assert list(bursts(heap.trace()).is_call) == [True, True]
+
+
+def with_room(trace, room):
+    """Returns a trace with a sample of the device, which has ``room`` MiB for the allocator."""
+    (device,) = trace.devices
+    card = Card((MemorySample("start", 0, 80_000 * MIB, room * MIB, 0),), fraction=1.0)
+    return replace(trace, devices=(replace(device, capacity_bytes=80_000 * MIB, card=card),))
+
+
+@pytest.mark.parametrize(("room", "retries"), [(600, 3), (70_000, 0)])
+def test_a_release_on_a_device_with_room_is_no_retry(heap, room, retries):
+    for at in (0, 2000, 4000):
+        cache(heap, at)
+        retry(heap, at, at + 1000)
+    trace = with_room(heap.trace(), room)
+    assert (~bursts(trace).is_call).sum() == retries
+    assert ("MD401" in findings(trace)) == bool(retries)
+
+
+def test_trials_of_convolutions_are_told_from_calls_of_empty_cache(heap):
+    """PyTorch empties the cache in C++ after it has tried the algorithms of a convolution with a workspace."""
+    for at in range(0, 20_000, 5000):
+        cache(heap, at, where="conv")
+        call(heap, at, where="conv")
+    trace = with_room(heap.trace(), 70_000)
+    (device,) = trace.devices
+    workspaces = np.full(len(device.tensors), CATEGORIES.index("workspace"), np.int8)
+    tried = replace(trace, devices=(replace(device, tensors=device.tensors.replace(category=workspaces)),))
+    assert findings(tried)["MD402"].title.startswith("cuDNN's benchmark emptied the cache 4 times")
+    assert findings(tried)["MD402"].severity == "info"
+    assert findings(trace)["MD402"].title.startswith("empty_cache() ran")
 
 
 def test_a_call_whose_memory_is_not_needed_again_does_no_harm(heap):

@@ -24,6 +24,7 @@ from memdiag.trace.table import Array
 
 _RELEASES = (schema.SEGMENT_FREE, schema.SEGMENT_UNMAP)
 _OPENS = (schema.SEGMENT_ALLOC, schema.SEGMENT_MAP)
+_ROOMY = 0.95  # a device whose known room is filled less has memory for a request, whatever others took between samples
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,8 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
 
     Garbage collection also releases memory for a request. Releases before a request that then got new memory can also
     be an ``empty_cache`` that the program called just before. They are if their stack shows it, if the request would
-    have found a block before them (a retry does not search again), or if as much was reserved at another time.
+    have found a block before them (a retry does not search again), if as much was reserved at another time, or if the
+    device had room.
     """
     events, layout, n = device.events, trace.layout, device.num_events
     retried = np.zeros(n, bool)
@@ -302,7 +304,8 @@ def _retried(trace: Trace, device: DeviceTrace, parts: _Parts, threshold: float)
     )[stack]
     of_request = (stack >= 0) & (stack == events.stack[doubtful])
     limit = _reserved_before(device, parts.begins[doubtful]) / threshold if threshold else need
-    retried[doubtful] = failed | (~asked_for & ~fitted & (of_request | (np.maximum(need, limit) > most)))
+    has_room = np.maximum(need, limit) <= _ROOMY * (device.room_bytes or 0)
+    retried[doubtful] = failed | (~asked_for & ~has_room & ~fitted & (of_request | (np.maximum(need, limit) > most)))
     return retried
 
 
