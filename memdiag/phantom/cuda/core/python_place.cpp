@@ -54,7 +54,8 @@ struct Python {
 };
 
 bool is_installed(const char* path) {
-  return strstr(path, "site-packages") || strstr(path, "dist-packages") || strstr(path, "/lib/python3") || *path == '<';
+  return strstr(path, "site-packages") || strstr(path, "dist-packages") || strstr(path, "/lib/python3") || *path == '<' ||
+         strstr(path, "/memdiag/recorder/") || strstr(path, "/memdiag/phantom/");  // from a checkout
 }
 
 std::string file_of(const Python& python, Object* frame) {
