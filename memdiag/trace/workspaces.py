@@ -9,7 +9,8 @@ so these workspaces are found by their order:
 
 * forward: the first retained tensor of this size that follows a tensor of the same call site (the output);
 * backward: the first retained tensor of this size, or the second, if both are adjacent: then the first is the output of
-  the multiplication, the gradient of a weight of this size.
+  the multiplication, the gradient of a weight of this size. It may be in a later step than that of the forward, as in
+  a training of several losses, the first of which multiplies nothing. A gradient recurs in each step.
 
 For a convolution, PyTorch allocates a workspace after the result, and frees it before any other request (run_conv_plan
 in Conv_v8.cpp). In backward, whose tensors have no stack, only a simulated device knows the sizes of workspaces.
@@ -71,7 +72,10 @@ def _of_stream(device: DeviceTrace, lives: Lives, evidence: StackEvidence, strea
     steps = lives.step_alloc[rows]
     # The first multiplication is in the first step.
     is_wanted = fits[rows] & (steps <= steps[steps >= 0].min(initial=lives.last_step))
-    backward = _in_backward(rows, rows[is_wanted & (born[rows] == BACKWARD)])
+    in_backward = born[rows] == BACKWARD
+    backward = _in_backward(rows, rows[is_wanted & in_backward])
+    if not len(backward):
+        backward = _in_later_backward(rows, rows[in_backward & sized[rows]], fits, lives.step_alloc)
     older = np.flatnonzero(fits & lives.before & (born == BACKWARD))
     if len(older):  # one is the workspace; several may be gradients
         backward = older if len(older) == 1 else older[:0]
@@ -101,3 +105,20 @@ def _in_backward(rows: Array, retained: Array) -> Array:
     second = np.flatnonzero(rows == retained[0])[0] + 1
     is_adjacent = second < len(rows) and rows[second] in retained
     return retained[1:2] if is_adjacent else retained[:1]
+
+
+def _in_later_backward(rows: Array, sized: Array, fits: Array, step: Array) -> Array:
+    """Returns the workspace of autograd's thread if its first multiplication is after the first step.
+
+    Args:
+        rows: All tensors of the stream, in order of allocation.
+        sized: Those of the size of a workspace that backward allocates, in order of allocation.
+        fits: Which tensors may be a workspace.
+        step: The step in which each tensor is allocated.
+    """
+    first, second = sized[:1], sized[1:2]
+    if len(first) and fits[first[0]]:
+        return _in_backward(rows, sized[fits[sized] & (step[sized] == step[first[0]])])
+    # the output of the multiplication, the gradient of a weight of this size, is freed
+    is_adjacent = len(second) and np.flatnonzero(rows == first[0])[0] + 1 == np.flatnonzero(rows == second[0])[0]
+    return second if is_adjacent and fits[second[0]] else second[:0]

@@ -16,7 +16,7 @@ from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.workspaces import HOPPER_WORKSPACE, convolution_workspaces
 from tests.trace.trainings import NO_FRAMES, born, names, trained
-from tests.training import BACKWARD, MIB, Training, forward
+from tests.training import BACKWARD, MIB, STEP, Training, forward
 
 
 def test_lifetimes_by_kind():
@@ -109,6 +109,24 @@ def test_workspaces_of_cublas_on_hopper_are_found_by_their_order(size, steps, un
         program.step()
     if until:
         program.step(until=until)
+    device = program.trace().devices[0]
+    found = device.tensors.category[born(device)] == CATEGORIES.index("workspace")
+    assert found.tolist() == [category == "workspace" for category, _, _ in program.truth]
+
+
+@pytest.mark.parametrize("size", [4 * MIB, HOPPER_WORKSPACE])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_first_backward_may_multiply_nothing(size, steps):
+    program = OnHopper(size=size)
+    first = program.outputs.pop("gradient")
+    program.initialise()
+    program.alloc(program.size, forward(0), "activation")  # an agent acts before it is trained
+    program.alloc(4, STEP, "temporary")
+    program.alloc(4, NO_FRAMES, "temporary")  # the loss of one number, with a step of its own
+    program.alloc(4, STEP, "temporary")
+    program.outputs["gradient"] = first
+    for _ in range(steps):
+        program.step()
     device = program.trace().devices[0]
     found = device.tensors.category[born(device)] == CATEGORIES.index("workspace")
     assert found.tolist() == [category == "workspace" for category, _, _ in program.truth]
