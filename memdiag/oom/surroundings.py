@@ -9,7 +9,8 @@
 * ``uses:mc2``: Ascend kernels that communicate, which use HCCL's buffers, so these must not be reduced;
 * ``os:windows``: paths of Windows, so lines to paste use its command prompt;
 * ``utilization:0.98``, ``allocates:cache``: of vLLM, its memory fraction, and a traceback that ends in its KV cache;
-* ``set:expandable_segments``, ``set:max_split_size_mb``: allocator settings that are printed as set.
+* ``set:expandable_segments``, ``set:max_split_size_mb``: allocator settings that are printed as set;
+  ``set:lifetime_pools``: lines that only MindSpeed's allocator with lifetime-segregated pools prints, or its frames.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ _SETTINGS = (
     ("expandable_segments", re.compile(r"expandable_segments:true")),
     ("max_split_size_mb", re.compile(r"max_split_size_mb:\d")),
 )
+_POOLS = re.compile(r"seg info: dev \d|(?:long|default)_lc pool fail|(?:small|large)(?:long|default)-allocated cnt")
+_POOLS_FRAME = "/memory/memory_fragmentation/"
 # Words before a setting: a suggested setting is not in effect. The last ones occur in memdiag's own reports, which may
 # be in the same log.
 _SUGGESTED = re.compile(r"setting|\btry\b|consider|recommend|suggest|do first|not possible|首先")
@@ -92,6 +95,8 @@ def marks_around(context: str, before: str = "", after: str = "") -> frozenset[s
                 text[match.end() : match.end() + 80].split()
             ):
                 marks |= {f"set:{key}" for key, value in _SETTINGS if value.search(match[1])}
+    if _POOLS_FRAME in everything or _POOLS.search(everything):
+        marks.add("set:lifetime_pools")
     if engine == "vllm" and (utilization := utilization_in(everything)) is not None:
         marks.add(f"utilization:{utilization}")
     if engine == "vllm" and allocates_cache(everything):

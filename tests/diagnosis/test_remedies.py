@@ -69,7 +69,10 @@ def situations():
         )
 
 
-SITUATIONS = list(situations())
+SITUATIONS = [
+    *situations(),
+    Situation("npu", FULL, SYSTEMS["npu"].variable, has_lifetime_pools=True, framework="torch_npu"),
+]
 
 
 @pytest.mark.parametrize("name", REMEDIES)

@@ -197,6 +197,13 @@ def test_settings_already_made_are_not_advised():
     assert "is_expandable" in result[0].fixes[0].change
 
 
+def test_pools_of_mindspeed_are_turned_off_for_expandable_segments():
+    _, result = told(found("npu", marks=["set:lifetime_pools"], **PIECES))
+    lines = [fix.change for fix in result[0].fixes]
+    assert lines[0].endswith("expandable_segments:True  # and start without --memory-fragmentation")
+    assert not any("--memory-fragmentation" in line or "expandable" in line for line in lines[1:])
+
+
 def test_an_impossible_size_is_not_reported_as_a_lack_of_memory():
     (message,) = read_text(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory."

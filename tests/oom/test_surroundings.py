@@ -92,6 +92,20 @@ def test_suggested_settings_do_not_count_as_set(text):
     assert not any(mark.startswith("set:") for mark in marks_around(MESSAGE + text))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "try long_lc pool fail, size:41943040",
+        "SEG info: dev 0, size 2097152, allocated 1349120, type smalllong",
+        "largedefault-allocated cnt 16 size 810549248",
+        '  File "/x/mindspeed/core/memory/memory_fragmentation/memory_recorder.py", line 43, in rec_wrap',
+    ],
+)
+def test_the_pools_of_mindspeed_are_recognised(line):
+    assert "set:lifetime_pools" in marks_around(f"{line}\n{MESSAGE}")
+    assert "set:lifetime_pools" not in marks_around(MESSAGE)
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_suggestions_of_memdiag_in_the_log_do_not_count_as_set(language):
     fix = "Enable expandable segments, so that adjacent free blocks can merge (MD201)"

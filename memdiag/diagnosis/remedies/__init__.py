@@ -32,6 +32,7 @@ REMEDIES: Registry[Remedy] = Registry(
         "exact-sizes": f"{_HERE}.block_sizes:EXACT_SIZES",
         "lifetime-pools": f"{_HERE}.lifetime_pools:OPTION",
         "lifetime-pools-variable": f"{_HERE}.lifetime_pools:VARIABLE",
+        "no-lifetime-pools": f"{_HERE}.lifetime_pools:TURN_OFF",
         "hccl-room": f"{_HERE}.lifetime_pools:HCCL_ROOM",
         "long-lived-first": f"{_HERE}.placement:LONG_LIVED_FIRST",
         "padded-inputs": f"{_HERE}.placement:PADDED_INPUTS",

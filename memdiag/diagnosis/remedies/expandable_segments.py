@@ -18,8 +18,14 @@ class _Enable:
     is_likely = True
 
     def offer(self, situation: Situation) -> Fix | None:
-        """Returns the setting; None if it is already on, or if this version does not have it."""
-        if not situation.can_be_set or not situation.has_expandable or situation.on_windows or situation.is_expandable:
+        """Returns the setting; None if it is on, if MindSpeed's pools exclude it, or if this version has none."""
+        if (
+            situation.has_lifetime_pools
+            or not situation.can_be_set
+            or not situation.has_expandable
+            or situation.on_windows
+            or situation.is_expandable
+        ):
             return None
         title, line = phrase("remedies.expandable"), situation.line({"expandable_segments": "True"})
         if situation.backend == "npu":

@@ -1,4 +1,4 @@
-"""Lifetime-segregated pools of MindSpeed and AscendSpeed (NPU), and the memory that HCCL then needs."""
+"""Lifetime-segregated pools of MindSpeed and AscendSpeed (NPU): on or off, and the memory that HCCL then needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,21 @@ _HCCL = 2 * HCCL_BUFFER_MB * MIB  # one communicator
 
 def _apply(situation: Situation) -> bool:
     is_gap_wide = (situation.facts.slack or 0) > POOLS_GAP or not situation.facts.is_printed  # a trace is replayed
-    return situation.backend == "npu" and situation.framework == "torch_npu" and is_gap_wide
+    is_off = situation.backend == "npu" and situation.framework == "torch_npu" and not situation.has_lifetime_pools
+    return is_off and is_gap_wide
+
+
+class _TurnOff:
+    """Turns the pools off, because they exclude expandable segments, which leave less free memory unusable."""
+
+    key = "remedies.no-lifetime-pools"
+
+    def offer(self, situation: Situation) -> Fix | None:
+        """Returns the setting that replaces the pools; None if they are not on."""
+        if not situation.has_lifetime_pools or not situation.can_be_set:
+            return None
+        line = f"{situation.line({'expandable_segments': 'True'})}  # and start without --memory-fragmentation"
+        return LazyFix("remedies.no-lifetime-pools", "env", line).fix()
 
 
 class _HcclRoom:
@@ -48,4 +62,5 @@ def _hundredths(facts: Facts) -> int | None:
 
 OPTION = Plain(LazyFix("remedies.lifetime-pools", "flag", "--memory-fragmentation"), _apply)
 VARIABLE = Plain(LazyFix("remedies.lifetime-pools.variable", "env", "export MEMORY_FRAGMENTATION=1"), _apply)
+TURN_OFF = _TurnOff()
 HCCL_ROOM = _HcclRoom()

@@ -29,6 +29,7 @@ class Situation:
         variable: Environment variable with the settings of PyTorch's allocator; "": the backend has none.
         settings: The known settings in effect.
         is_expandable: Whether expandable segments are set, or occur in the trace.
+        has_lifetime_pools: Whether MindSpeed's lifetime-segregated pools are on.
         large_segment: Bytes of a segment of the large pool, or of a page of an expandable one.
         has_settings: Whether this version of the allocator reads settings.
         has_expandable: Whether this version has expandable segments.
@@ -46,6 +47,7 @@ class Situation:
     variable: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     is_expandable: bool = False
+    has_lifetime_pools: bool = False
     large_segment: int = LARGE_SEGMENT
     has_settings: bool = True
     has_expandable: bool = True

@@ -138,6 +138,7 @@ class Case:
             facts=self.numbers,
             variable=self.variable,
             is_expandable=self.is_set("expandable_segments"),
+            has_lifetime_pools=self.is_set("lifetime_pools"),
             has_settings=self.generation not in _BEFORE_SETTINGS,
             has_expandable=self.generation not in _BEFORE_EXPANDABLE,
             on_torch=self.on_torch,

@@ -28,7 +28,7 @@ def fragmentation(case: Case) -> Finding:
     pools = case.offer("lifetime-pools")
     fixes = present(
         asleep,
-        *(() if asleep else case.offers("expandable-segments", "expandable-check")),
+        *(() if asleep else case.offers("no-lifetime-pools", "expandable-segments", "expandable-check")),
         pools,
         *case.offers("split-limit", "lifetime-pools-variable"),
         case.offer("hccl-room") if pools else None,
