@@ -2,7 +2,8 @@
 
 Names: ppo, a2c, dqn, sac (stable-baselines3), fasterrcnn, maskrcnn, retinanet (torchvision), gcn, sage, gat
 (torch_geometric), graphed (torch.cuda.make_graphed_callables), rnn (sequences of varying length), cache
-(``generate`` of transformers with its key-value cache), serving (requests of varying length).
+(``generate`` of transformers with its key-value cache), serving (requests of varying length), whisper (openai-whisper
+transcribes made-up audio).
 """
 
 import random
@@ -132,6 +133,17 @@ def serving():
                 answer = model(token, past_key_values=answer.past_key_values, use_cache=True)
 
 
+def whisper():
+    """Transcribes 10 s of noise with a small Whisper of random weights, with the time of each word."""
+    from whisper import model as models
+    from whisper import transcribe
+
+    sizes = {"audio": (80, 1500, 192, 3, 2), "text": (51865, 448, 192, 3, 2)}
+    model = models.Whisper(models.ModelDimensions(*sizes["audio"], *sizes["text"])).to(DEVICE).eval()
+    noise = torch.randn(10 * 16_000) * 0.1
+    print(transcribe(model, noise, temperature=(0, 0.5), language="en", sample_len=16, word_timestamps=True)["text"])
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     GROUPS = {
@@ -142,5 +154,6 @@ if __name__ == "__main__":
         rnn: ("rnn",),
         cache: ("cache",),
         serving: ("serving",),
+        whisper: ("whisper",),
     }
     next(work for work, names in GROUPS.items() if NAME in names)()

@@ -52,9 +52,14 @@ def last_synthetic_read() -> dict[str, Any] | None:
 
 
 def assumed_sizes() -> dict[str, Any] | None:
-    """Returns how many sizes were assumed because they depend on results of operators; None for none."""
+    """Returns how many sizes were assumed because they depend on results of operators; None for none.
+
+    ``auto`` says whether memdiag chooses the values itself.
+    """
     found = (_table(_counted()) or {}).get("assumed_sizes") or {}
-    return {"count": found["count"], "last": str(found.get("last") or "")} if found.get("count") else None
+    if not found.get("count"):
+        return None
+    return {"count": found["count"], "last": str(found.get("last") or ""), "auto": END_VARIABLE in os.environ}
 
 
 def without_computing(content: dict[str, Any]) -> None:

@@ -20,12 +20,12 @@ class RunMemory:
         too_large_bytes: Size of a trace that is too large to be read unless the user asks for it, otherwise None.
         unreadable: Why the trace cannot be read, and what to do; None if it can.
         oom: The out-of-memory error that ended the program, or None if none did.
-        steered: For a program that failed on a simulated device: notes on values that were not computed and on calls
-            that are not simulated.
+        steered: For a program that failed on a simulated device: notes on values that were not computed, on sizes that
+            depend on such values, and on calls that are not simulated.
         last_synthetic: For such a program: the setting of ``--values``, and the place of the last read of a value that
             was not computed; None if it read none.
-        is_steered_by_values: Whether one of the notes is about values that were not computed, and memdiag has not
-            tried other values yet.
+        is_steered_by_values: Whether one of the notes is about values that were not computed or sizes that depend on
+            them, and memdiag has not tried other values yet.
     """
 
     report: Report | None = None

@@ -122,14 +122,15 @@ def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: ProgramEnd, l
     )
     if ended.status <= 0 or oom is not None:
         return RunMemory(report, oom=oom)
-    found = [note for note in trace.notes if note.code in {"MD927", "MD928"}]
+    found = [note for note in trace.notes if note.code in {"MD927", "MD928", "MD932"}]
     is_steered = any(note.code == "MD927" for note in found)
     read = chosen.get("synthetic") or {}
+    is_auto = read.get("auto") or (chosen.get("assumed_sizes") or {}).get("auto")
     return RunMemory(
         report,
         steered=tuple(note.text for note in found),
         last_synthetic=(str(read.get("values")), str(read["last"])) if is_steered and read.get("last") else None,
-        is_steered_by_values=is_steered and not read.get("auto"),
+        is_steered_by_values=any(note.code != "MD928" for note in found) and not is_auto,
     )
 
 

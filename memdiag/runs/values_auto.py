@@ -2,8 +2,10 @@
 
 The first run reads zeros, the default. The following runs compute small tensors, which gives true values. They differ
 in the values that the program reads for other results. A run is repeated if it failed, or waits in a loop without a
-training step, after the program read such values. After an out-of-memory error, a signal, or a call that cannot be
-simulated, the command does not run again. The files of a repeated run are removed, because the next run writes its own.
+training step, after the program read such values. A run is also repeated if it failed after memdiag assumed sizes that
+depend on such values. Other values do not change these sizes, so the next run is one that computes more. After an
+out-of-memory error, a signal, or a call that cannot be simulated, the command does not run again. The files of a
+repeated run are removed, because the next run writes its own.
 """
 
 from __future__ import annotations
@@ -47,14 +49,26 @@ class _Choice:
     variables: Mapping[str, str]
     options: str
 
+    @property
+    def computed(self) -> int:
+        """Bytes of the largest tensors that are computed."""
+        return int(self.variables.get(COMPUTE) or 0)
+
 
 @dataclass(frozen=True)
 class _Culprit:
-    """The last read of a value that no kernel computed, in the process that ended the run: its place and the count."""
+    """The values that no kernel computed and that may have ended a run, in the process that ended it.
+
+    Attributes:
+        where: The place of the last one.
+        count: Number of values.
+        how: "failed" after the program read them, "waited" for one, or "sizes": memdiag assumed sizes that depend on
+            them, and the program read none.
+    """
 
     where: str
     count: int
-    waited: bool
+    how: str
 
 
 def perform_auto(
@@ -73,42 +87,57 @@ def perform_auto(
     Raises:
         MemdiagError: The command cannot be started, or the run cannot be written.
     """
-    choices = _choices(order)
-    for number, choice in enumerate(choices, 1):
-        is_last = number == len(choices)
-        look = _Look(None if is_last else culprit_of, then)
-        variables = {**order.environment, **choice.variables, END_VARIABLE: "0" if is_last else "1"}
+    later = _choices(order)
+    tried: list[_Choice] = []
+    while True:
+        tried.append(later.pop(0))
+        look = _Look(tried[-1], later, then)
+        variables = {**order.environment, **tried[-1].variables, END_VARIABLE: "1" if later else "0"}
         done = perform(replace(order, environment=variables), listener, look)
         if look.culprit is None:
-            _say_how_it_ended(choices[:number], done, listener)
-            break
-        facts = {"value": value_of(choice.variables[VALUES]), "place": look.culprit.where, "count": look.culprit.count}
-        facts["next"] = choices[number].options
-        said = phrase("record.auto.waits", **facts) if look.culprit.waited else phrase("record.auto.failed", **facts)
-        listener.say(f"memdiag: {said}")
+            _say_how_it_ended(tried, done, listener)
+            return done, dict(tried[-1].variables)
+        later = look.next
+        facts: dict[str, str | int] = {"value": value_of(tried[-1].variables[VALUES]), "place": look.culprit.where}
+        facts = {**facts, "count": look.culprit.count, "next": later[0].options}
+        said = {
+            "failed": phrase("record.auto.failed", **facts),
+            "waited": phrase("record.auto.waits", **facts),
+            "sizes": phrase("record.auto.sizes", **facts),
+        }
+        listener.say(f"memdiag: {said[look.culprit.how]}")
         _remove(done)
-    return done, dict(choice.variables)
 
 
 class _Look:
     """Looks for the culprit of a run that has ended; without one, the run is the last, and ``then`` is called.
 
     Args:
-        search: Returns the culprit of a run, or None; None if the run is the last in any case.
+        choice: The settings of the run.
+        later: The settings of the runs that may follow.
         then: As for ``perform``.
+
+    Attributes:
+        culprit: The values that may have ended the run; None if the run is the last.
+        next: The later settings that can change the failure. Sizes depend only on what is computed.
     """
 
     def __init__(
         self,
-        search: Callable[[FinishedRun, ProgramEnd], _Culprit | None] | None,
+        choice: _Choice,
+        later: Sequence[_Choice],
         then: Callable[[FinishedRun, ProgramEnd, str], None] | None,
     ) -> None:
-        self._search, self._then = search, then
+        self._choice, self._later, self._then = choice, later, then
         self.culprit: _Culprit | None = None
+        self.next: list[_Choice] = []
 
     def __call__(self, run: FinishedRun, ended: ProgramEnd, before: str) -> None:
         """Called when the files of a run are complete."""
-        self.culprit = None if self._search is None else self._search(run, ended)
+        found = culprit_of(run, ended) if self._later else None
+        is_by_size = found is not None and found.how == "sizes"
+        self.next = [each for each in self._later if not is_by_size or each.computed > self._choice.computed]
+        self.culprit = found if self.next else None
         if self.culprit is None and self._then is not None:
             self._then(run, ended, before)
 
@@ -129,7 +158,7 @@ def _choices(order: Order) -> list[_Choice]:
 
 
 def culprit_of(run: FinishedRun, ended: ProgramEnd) -> _Culprit | None:
-    """Returns the read that may have ended a run, or None if the run succeeded or has another answer."""
+    """Returns the values that may have ended a run, or None if the run succeeded or has another answer."""
     if ended.status == 0 or ended.signals:
         return None
     errors = [str(process.get("exception") or "") for process in run.processes]
@@ -137,13 +166,14 @@ def culprit_of(run: FinishedRun, ended: ProgramEnd) -> _Culprit | None:
         return None
     waited = [process["waited"] for process in run.processes if isinstance(process.get("waited"), dict)]
     if waited:
-        return _Culprit(str(waited[0].get("last") or ""), int(waited[0].get("count") or 0), waited=True)
-    read = [(process, process.get("synthetic") or {}) for process in run.processes]
-    read = [(process, facts) for process, facts in read if facts.get("count")]
-    if not read:
-        return None
-    _, facts = min(read, key=lambda pair: (not pair[0].get("exception"), pair[0].get("ended") or 0))
-    return _Culprit(str(facts.get("last") or ""), int(facts["count"]), waited=False)
+        return _Culprit(str(waited[0].get("last") or ""), int(waited[0].get("count") or 0), "waited")
+    for how, key in (("failed", "synthetic"), ("sizes", "assumed_sizes")):
+        known = [(process, process.get(key) or {}) for process in run.processes]
+        known = [(process, facts) for process, facts in known if facts.get("count")]
+        if known:
+            _, facts = min(known, key=lambda pair: (not pair[0].get("exception"), pair[0].get("ended") or 0))
+            return _Culprit(str(facts.get("last") or ""), int(facts["count"]), how)
+    return None
 
 
 def value_of(values: str) -> Phrase:

@@ -37,14 +37,24 @@ def test_the_process_with_the_exception_names_the_place():
     other = {**FAILED, "exception": None, "synthetic": {**READ, "last": "other.py:1"}, "ended": 4}
     culprit = culprit_of(run_of(other, FAILED), ProgramEnd(1, 0.0))
     assert culprit is not None
-    assert (culprit.where, culprit.count, culprit.waited) == ("train.py:7", 3, False)
+    assert (culprit.where, culprit.count, culprit.how) == ("train.py:7", 3, "failed")
 
 
 def test_a_process_that_waited_for_a_value_is_named():
     waiting = {"pid": 1, "waited": {**READ, "last": "loop.py:3"}}
     culprit = culprit_of(run_of(waiting), ProgramEnd(-15, 0.0))
     assert culprit is not None
-    assert (culprit.where, culprit.waited) == ("loop.py:3", True)
+    assert (culprit.where, culprit.how) == ("loop.py:3", "waited")
+
+
+def test_sizes_that_were_assumed_are_named_if_no_value_was_read():
+    sizes = {"count": 2, "last": "train.py:9", "auto": True}
+    culprit = culprit_of(run_of({**FAILED, "synthetic": None, "assumed_sizes": sizes}), ProgramEnd(1, 0.0))
+    assert culprit is not None
+    assert (culprit.where, culprit.count, culprit.how) == ("train.py:9", 2, "sizes")
+    read = culprit_of(run_of({**FAILED, "assumed_sizes": sizes}), ProgramEnd(1, 0.0))
+    assert read is not None
+    assert read.how == "failed"
 
 
 @pytest.mark.parametrize(
@@ -110,6 +120,36 @@ def test_the_first_setting_that_works_is_named_and_recorded(tmp_path):
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["environment"]["MEMDIAG_PHANTOM_VALUES"] == "finite"
     assert sorted(path.suffix for path in (tmp_path / "run").iterdir()) == [".json", ".json", ".pkl"]
+
+
+SIZES = """
+import torch
+chosen = torch.arange(16.0, device="cuda")
+if chosen[chosen > 11].shape[0] != 4:
+    raise ValueError("not four")
+large = torch.empty(1 << 22, device="cuda").normal_()
+print(large[large > 100].shape[0])
+"""
+
+
+@needs_torch
+def test_a_failure_after_assumed_sizes_is_repeated_with_settings_that_compute_more(tmp_path):
+    (tmp_path / "sizes.py").write_text(SIZES)
+    words = ["record", "--phantom", "cuda:h100-80g", "--values", "auto", "-o", "run", "--", PYTHON, "sizes.py"]
+    done = subprocess.run([*memdiag_command(), *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "4194304\n"), done.stderr
+    assert "memdiag assumed 1 size that depends on values" in done.stderr
+    assert "sizes.py:4; memdiag runs the command again with --compute small\n" in done.stderr
+
+
+@needs_torch
+def test_settings_that_compute_no_more_do_not_change_assumed_sizes(tmp_path):
+    (tmp_path / "sizes.py").write_text(SIZES + "raise ValueError('another cause')\n")
+    words = ["record", "--phantom", "cuda:h100-80g", "--values", "auto", "-o", "run", "--", PYTHON, "sizes.py"]
+    done = subprocess.run([*memdiag_command(), *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "--values" not in done.stderr.replace("--values auto", ""), done.stderr
+    assert "every setting of --values auto (--compute small, --compute small=64MiB)" in done.stderr
 
 
 LOOP = """

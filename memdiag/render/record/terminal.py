@@ -95,7 +95,7 @@ def _memory(summary: RunSummary, found: RunMemory) -> Iterator[str]:
     for device in found.report.devices:
         yield from _device(found.report, device)
     for note in found.report.notes:
-        if note.code == _ASSUMED_SIZES:
+        if note.code == _ASSUMED_SIZES and note.text not in found.steered:
             yield row(phrase("record.note"), note.text)
     for memory in found.report.libraries:
         held = format_bytes(memory.live_bytes)
