@@ -61,6 +61,13 @@ def runs_of(numbers, place):
     return torch.unique_consecutive(made).tolist() if device == "cuda" else []
 
 
+def around(tokens, number):
+    """Returns a copy of which every second column is set to a number."""
+    copy = tokens.clone()
+    copy[:, ::2] = number
+    return copy.tolist()
+
+
 def decide(model, tokens, losses):
     """Returns values of tensors and decisions that depend on them, as a training script may compute them."""
     with torch.no_grad():
@@ -91,6 +98,8 @@ def decide(model, tokens, losses):
         "power": (2 ** torch.arange(4.0, device=tokens.device)).tolist(),
         "rest": (torch.arange(4, device=tokens.device) % 3).tolist(),
         "in a view": tokens.t()[1:3, ::2].add(1).tolist(),
+        "padded": F.pad(tokens[:3, :4], (1, 2), value=7).tolist(),  # a copy, and values around it
+        "filled in a view": around(tokens, 3),
         "drawn": torch.multinomial(logits[0].softmax(-1), 1).shape[0],
     }
 

@@ -116,15 +116,25 @@ class Contents:
         return True
 
     def forget(self, tensor: Any) -> None:
-        """Makes a tensor's bytes unknown, including gaps between its elements."""
-        if tensor.numel():
-            self._poke(tensor.data_ptr(), None, _span(tensor.size(), tensor.stride()) * tensor.element_size())
+        """Makes a tensor's bytes unknown."""
+        for address, length in self.pieces_of(tensor):
+            self._poke(address, None, length)
 
-    def span_of(self, tensor: Any) -> tuple[int, int]:
-        """Returns the address and the length of a tensor's bytes, including gaps."""
-        return tensor.data_ptr(), (
-            _span(tensor.size(), tensor.stride()) if tensor.numel() else 0
-        ) * tensor.element_size()
+    def pieces_of(self, tensor: Any) -> list[tuple[int, int]]:
+        """Returns address and length of each contiguous piece of a tensor's bytes.
+
+        The gaps between its elements belong to other tensors, such as the padding around a copy. A tensor of more than
+        1,024 pieces is returned as one piece, with its gaps.
+        """
+        count, each = tensor.numel(), tensor.element_size()
+        if not count:
+            return []
+        sizes, strides, begin = tensor.size(), tensor.stride(), tensor.data_ptr()
+        span = _span(sizes, strides)
+        lines, length = _lines(sizes, strides)
+        if span <= count or count > _MOST_LINES * length:
+            return [(begin, span * each)]
+        return [(begin + offset * each, length * each) for offset in lines]
 
     def begin(self, changed: list[Any], num_expected: int) -> bool:
         """Reports the start of an operator in this thread, until ``end``; returns whether it succeeded.
@@ -136,7 +146,8 @@ class Contents:
         spans = array("Q")
         try:
             for tensor in changed:
-                spans.extend(self.span_of(tensor))
+                for piece in self.pieces_of(tensor):
+                    spans.extend(piece)
         except Exception:  # noqa: BLE001
             # a tensor without plain memory; then everything that seems to be written counts as written
             return False
