@@ -36,6 +36,19 @@ for _ in range(3):
     loss.backward()
     optimizer.step()
 """
+TRIALS = """
+import torch
+
+kept = []
+for trial in range(4):
+    net = torch.nn.Linear(2048 + 512 * trial, 2048)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        net(torch.randn(64, net.in_features)).square().mean().backward()
+        optimizer.step()
+    kept.append(net)
+"""
 AUTOCAST = """
 import torch
 from torch import nn
@@ -82,6 +95,12 @@ def test_losses_under_autocast_and_in_an_evaluation(tmp_path):
 
 def test_gradients_freed_between_forward_and_backward_are_not_set_to_zero(tmp_path):
     report = fix(GRADIENTS, "150MiB", tmp_path, "--dry-run")
+    assert not report["recorded"]["fits"]
+    assert "free-gradients" not in {step["name"] for step in report["steps"]}
+
+
+def test_gradients_that_are_kept_with_the_models_of_earlier_trials_are_not_set_to_zero(tmp_path):
+    report = fix(TRIALS, "100MiB", tmp_path, "--dry-run")
     assert not report["recorded"]["fits"]
     assert "free-gradients" not in {step["name"] for step in report["steps"]}
 

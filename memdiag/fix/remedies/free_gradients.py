@@ -42,6 +42,7 @@ def propose(case: FixCase) -> Iterable[Proposal]:
         & (tensors.alloc_at >= 0)
     )
     old = old[~_has_successors(case, old)]
+    old = old[_is_added_to(case, old)]
     if int(tensors.block_bytes[old].sum()) < _FLOOR:
         return
     freed = dict(zip(old.tolist(), later[old].tolist(), strict=True))
@@ -70,6 +71,23 @@ def _has_successors(case: FixCase, old: Array) -> Array:
     found = np.zeros(len(old), bool)
     for size in np.unique(tensors.requested_bytes[old]).tolist():
         steps = tensors.step_alloc[kept[tensors.requested_bytes[kept] == size]]
+        mine = np.flatnonzero(tensors.requested_bytes[old] == size)
+        for step in np.unique(tensors.step_alloc[old[mine]]).tolist():
+            same = tensors.step_alloc[old[mine]] == step
+            found[mine[same]] = np.count_nonzero(steps == step + 1) >= np.count_nonzero(same)
+    return found
+
+
+def _is_added_to(case: FixCase, old: Array) -> Array:
+    """Returns whether backward of the next step adds to a gradient: it allocates as many brief tensors of that size.
+
+    The program may also keep a gradient that no step uses any more, with the models of earlier trials for example.
+    """
+    tensors = case.device.tensors
+    brief = np.flatnonzero((tensors.phase_alloc == BACKWARD) & (tensors.phase_free == BACKWARD))
+    found = np.zeros(len(old), bool)
+    for size in np.unique(tensors.requested_bytes[old]).tolist():
+        steps = tensors.step_alloc[brief[tensors.requested_bytes[brief] == size]]
         mine = np.flatnonzero(tensors.requested_bytes[old] == size)
         for step in np.unique(tensors.step_alloc[old[mine]]).tolist():
             same = tensors.step_alloc[old[mine]] == step
