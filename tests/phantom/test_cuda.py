@@ -81,3 +81,14 @@ def test_no_real_driver_is_loaded(tmp_path):
 def test_a_process_of_a_launcher_sees_a_device_per_process(device, count, tmp_path):
     done = run(["-c", "import torch; print(torch.cuda.device_count())"], tmp_path, device=device, LOCAL_WORLD_SIZE="3")
     assert done.stdout == f"{count}\n", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("values", ["zeros", "random"])
+def test_made_up_numbers_are_finite(values, tmp_path):
+    done = run([PROGRAMS / "finite_cuda.py"], tmp_path, MEMDIAG_PHANTOM_VALUES=values)
+    seen = json.loads(done.stdout)
+    assert seen["finite"] == [[True] * 5] * 4
+    assert seen["nan"] == [False] * 4 or values == "random"  # any() of unknown answers is random
+    assert seen["infinite"] == [[False] * 5] * 4
+    assert seen["loss"]
+    assert seen["given"] == [1, float("inf")]

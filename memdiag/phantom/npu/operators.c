@@ -180,21 +180,21 @@ EXPORT int aclnnEqualGetWorkspaceSize(const void *of, const void *other, const v
 }
 EXPORT int aclnnEqual(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
 
-/* ---- with values=finite: whether numbers are finite, and whether all of some answers are yes */
+/* ---- whether numbers are finite: made-up ones are; with values=finite, also whether all of some answers are yes */
 
-static int plan_yes(const void *to, uint64_t *size, job_t **executor) {
+static int plan_yes(int is_said, const void *to, uint64_t *size, job_t **executor) {
   scalar_t yes = {.type = 9, .value = {1}};
   *size = 0;
-  return settings()->values == FINITE ? plan_fill(to, &yes, executor) : OK;
+  return is_said ? plan_fill(to, &yes, executor) : OK;
 }
 EXPORT int aclnnIsFiniteGetWorkspaceSize(const void *of, const void *to, uint64_t *size, job_t **executor) {
   (void)of;
-  return plan_yes(to, size, executor);
+  return plan_yes(1, to, size, executor);
 }
 EXPORT int aclnnIsFinite(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
 EXPORT int aclnnAllGetWorkspaceSize(const void *of, const void *dims, int keeps, const void *to, uint64_t *size, job_t **executor) {
   (void)of, (void)dims, (void)keeps;
-  return plan_yes(to, size, executor);
+  return plan_yes(settings()->values == FINITE, to, size, executor);
 }
 EXPORT int aclnnAll(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
 

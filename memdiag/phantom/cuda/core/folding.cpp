@@ -45,8 +45,9 @@ Question question_of(const std::string& kernel) {
   if (holds(kernel, "BinaryFunctor<")) return Question::kCompareTensors;
   std::string type = kernel.substr(at + strlen("CompareEqFunctor<"), 16);
   if (type.compare(0, 6, "double") == 0) return Question::kCompareWithDouble;
-  bool is_float = type.compare(0, 5, "float") == 0 || type.compare(0, 9, "c10::Half") == 0 || type.compare(0, 13, "c10::BFloat16") == 0;
-  return is_float ? Question::kCompareWithNumber : Question::kNone;
+  if (type.compare(0, 9, "c10::Half") == 0) return Question::kCompareWithHalf;
+  if (type.compare(0, 13, "c10::BFloat16") == 0) return Question::kCompareWithBFloat16;
+  return type.compare(0, 5, "float") == 0 ? Question::kCompareWithNumber : Question::kNone;
 }
 
 bool answer(Question question, void** arguments) {
@@ -61,14 +62,17 @@ bool answer(Question question, void** arguments) {
     write(data[0], count, operation == kEqual);
     return true;
   }
-  double number = 0;  // with which is compared; half precision is widened
+  double number = 0;  // with which is compared
   if (question == Question::kCompareWithDouble) memcpy(&number, functor + 8, 8);
   else {
-    float narrow;
+    float narrow;  // the number itself, or widened from 16 bits
+    uint16_t half;
     memcpy(&narrow, functor + 4, 4);
-    number = static_cast<double>(narrow);
+    memcpy(&half, functor + 4, 2);
+    uint16_t infinity = question == Question::kCompareWithHalf ? 0x7c00 : question == Question::kCompareWithBFloat16 ? 0x7f80 : 0;
+    number = infinity && (half & 0x7fff) == infinity ? HUGE_VAL : static_cast<double>(narrow);
   }
-  if (!isinf(number)) return false;
+  if (!isinf(number) || is_known(data[1], count)) return false;  // made-up values are finite, those of the program may be infinite
   write(data[0], count, operation != kEqual);
   return true;
 }

@@ -1,4 +1,5 @@
-// With MEMDIAG_PHANTOM_VALUES=finite: kernels that ask whether numbers are finite, worked out as if all were.
+// Kernels that ask whether numbers are finite, worked out as if all were, because made-up values are. With MEMDIAG_PHANTOM_VALUES=finite,
+// the answer to all() is yes, too.
 #pragma once
 #include <stdint.h>
 
@@ -6,7 +7,7 @@
 
 namespace phantom {
 
-enum class Question : char { kNone, kCompareWithNumber, kCompareWithDouble, kCompareTensors, kBoth, kAll };
+enum class Question : char { kNone, kCompareWithNumber, kCompareWithDouble, kCompareWithHalf, kCompareWithBFloat16, kCompareTensors, kBoth, kAll };
 
 Question question_of(const std::string& kernel);  // its demangled name
 

@@ -98,7 +98,8 @@ Signature read_signature(const char* mangled_name) {
   for (const auto& known : kOutputs)
     if (holds(name, known.name)) found.output = known.output;
   found.is_reduction = holds(name, "reduce_kernel<") && holds(name, "ReduceOp<");
-  if (config().values == MadeUp::kFinite) found.question = question_of(name);
+  found.question = question_of(name);
+  if (found.question == Question::kAll && config().values != MadeUp::kFinite) found.question = Question::kNone;
   constexpr const char* fill = "FillFunctor<";
   size_t at = name.find(fill);
   if (found.output == 2 && at != std::string::npos && is_of_one(name)) {
