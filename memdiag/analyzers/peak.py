@@ -16,6 +16,7 @@ import numpy as np
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.names import kind_words, largest_names, place_of, short
+from memdiag.analyzers.support.optimizers import for_optimizer, unfused_optimizer
 from memdiag.analyzers.support.places import moment_name, when, when_at
 from memdiag.analyzers.support.sites import SiteMemory, by_category, by_module, by_place, label_of, stackless, sums
 from memdiag.analyzers.support.without import peak_without
@@ -178,7 +179,10 @@ def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:
                 for place in by_place(view, rows)[:NUM_LISTED]
             ),
         ),
-        AllocatorSettings.of(view.trace).offers("fused-optimizer", "one-by-one"),
+        for_optimizer(
+            AllocatorSettings.of(view.trace).offers("fused-optimizer", "one-by-one"),
+            unfused_optimizer(view.trace.stacks, device.tensors.stack[rows]),
+        ),
         weight_bytes=held,
     )
 

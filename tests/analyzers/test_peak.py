@@ -97,6 +97,16 @@ def test_temporaries_of_the_optimizer_step():
     assert outside < numbers(finding, "all live tensors at that moment")[0][0] - 12 * program.size + program.size * 6
 
 
+def test_an_optimizer_without_a_fused_kernel_is_updated_one_by_one():
+    trace = full_optimizer_step().trace()
+    stacks = trace.stacks
+    frames = [frame._replace(filename=frame.filename.replace("adamw.py", "rmsprop.py")) for frame in stacks.frames]
+    other = replace(trace, stacks=Stacks(frames, stacks.offsets, stacks.frame_ids))
+    assert "torch.optim.AdamW(model.parameters(), fused=True)" in findings(trace)["MD104"].fixes[0].change
+    (fix,) = findings(other)["MD104"].fixes
+    assert fix.change == "optimizer = torch.optim.RMSprop(model.parameters(), foreach=False)"
+
+
 def full_optimizer_step():
     program = trained(steps=2, scale=0.25)
     program.now += 1

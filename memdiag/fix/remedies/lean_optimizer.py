@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from memdiag.analyzers.support.optimizers import unfused_optimizer
 from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
@@ -35,7 +36,8 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     dropped = frozenset(rows.tolist())
     lines = case.callers(rows)
     where = tuple(frame.label for frame in lines[-1:])
-    if case.trace.backend == "cuda":
+    unfused = unfused_optimizer(case.trace.stacks, tensors.stack[rows])
+    if case.trace.backend == "cuda" and not unfused:
         yield Proposal(
             NAME,
             phrase("fix.lean-optimizer.fused"),
@@ -57,7 +59,7 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
         phrase("fix.lean-optimizer"),
         where,
         Edit(dropped=dropped, added=added),
-        "torch.optim.AdamW(…, foreach=False)",
+        f"torch.optim.{unfused or 'AdamW'}(…, foreach=False)",
         phrase("fix.lean-optimizer.caveat"),
         phrase("fix.lean-optimizer.cost"),
         "lean_optimizer",
