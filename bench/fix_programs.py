@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from fix import each_cell
 from others_table import HERE, Program, read_table, unpack
 
 from memdiag.sources import load
@@ -24,7 +25,17 @@ from memdiag.units import MIB, format_bytes
 
 REPORT = HERE.parent / "reports" / "fix-programs.md"
 CONTEXT = 512 * MIB  # of the card, outside the allocator
-HEAD = ("program", "reserved before", "card", "chosen remedies", "reserved with them", "error", "allocated", "fits now")
+HEAD = (
+    "program",
+    "reserved before",
+    "card",
+    "chosen remedies",
+    "reserved with them",
+    "error",
+    "allocated",
+    "each",
+    "fits now",
+)
 SECONDS = 900  # limit of one program
 
 # Programs, and arguments that are added to make them larger than the workspaces of the libraries.
@@ -85,14 +96,15 @@ def row(name: str, found: dict[str, Any]) -> list[str]:
     """Returns the cells of a program."""
     if "error" in found:
         last = found["error"].strip().rpartition("\n")[2][:200]
-        return [name, "", "", "", "", "", "", f"ended: {last}"]
+        return [name, "", "", "", "", "", "", "", f"ended: {last}"]
     chosen = ", ".join(step["name"] for step in found["steps"] if step["is_chosen"]) or "none"
     cells = [name, format_bytes(found["recorded"]["reserved_bytes"]), format_bytes(found["budget"]), chosen]
     actual, predicted = found["actual"], found["predicted"]
     if actual is None:
-        return [*cells, "", "", "", "fits as it is" if found["recorded"]["fits"] else "no"]
+        return [*cells, "", "", "", "", "fits as it is" if found["recorded"]["fits"] else "no"]
     errors = [f"{predicted[each] / actual[each] - 1:+.2%}" for each in ("reserved_bytes", "allocated_bytes")]
-    return [*cells, format_bytes(actual["reserved_bytes"]), *errors, "yes" if actual["fits"] else "no"]
+    fits = "yes" if actual["fits"] else "no"
+    return [*cells, format_bytes(actual["reserved_bytes"]), *errors, each_cell(found), fits]
 
 
 def write_report(work: Path) -> None:
