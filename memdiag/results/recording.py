@@ -26,6 +26,8 @@ class RunMemory:
             was not computed; None if it read none.
         is_steered_by_values: Whether one of the notes is about values that were not computed or sizes that depend on
             them, and memdiag has not tried other values yet.
+        unsupported: torch_npu's code of the error that ended the program, if torch_npu does not support an operation;
+            then values that were not computed are not the reason.
     """
 
     report: Report | None = None
@@ -35,6 +37,7 @@ class RunMemory:
     steered: tuple[str, ...] = ()
     last_synthetic: tuple[str, str] | None = None
     is_steered_by_values: bool = False
+    unsupported: str = ""
 
 
 @dataclass(frozen=True)

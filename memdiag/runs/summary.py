@@ -16,6 +16,7 @@ from memdiag.results.recording import RunMemory, RunSummary
 from memdiag.runs.libraries import with_libraries
 from memdiag.runs.listener import SILENT, Listener
 from memdiag.runs.neighbours import cards_of, with_neighbours
+from memdiag.runs.unsupported import unsupported_code
 from memdiag.text import phrase
 from memdiag.units import format_bytes
 
@@ -122,6 +123,8 @@ def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: ProgramEnd, l
     )
     if ended.status <= 0 or oom is not None:
         return RunMemory(report, oom=oom)
+    if code := unsupported_code(message):
+        return RunMemory(report, unsupported=code)
     found = [note for note in trace.notes if note.code in {"MD927", "MD928", "MD932"}]
     is_steered = any(note.code == "MD927" for note in found)
     read = chosen.get("synthetic") or {}

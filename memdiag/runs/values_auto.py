@@ -19,6 +19,7 @@ from memdiag.phantom.launch import COMPUTE, SMALL_BYTES, VALUES
 from memdiag.recorder.phantom_facts import END_VARIABLE
 from memdiag.runs.listener import SILENT, Listener
 from memdiag.runs.recording import Done, Order, perform
+from memdiag.runs.unsupported import unsupported_code
 from memdiag.text import Phrase, phrase
 from memdiag.units import MIB
 
@@ -163,6 +164,8 @@ def culprit_of(run: FinishedRun, ended: ProgramEnd) -> _Culprit | None:
         return None
     errors = [str(process.get("exception") or "") for process in run.processes]
     if any("out of memory" in error.lower() or any(text in error for text in _REFUSED) for error in errors):
+        return None
+    if any(map(unsupported_code, errors)):
         return None
     waited = [process["waited"] for process in run.processes if isinstance(process.get("waited"), dict)]
     if waited:

@@ -12,12 +12,17 @@ from memdiag.recorder.launch import ProgramEnd
 from memdiag.recorder.run_folder import RunFolder, clear
 from memdiag.runs.finishing import FinishedRun
 from memdiag.runs.recording import Order
+from memdiag.runs.unsupported import unsupported_code
 from memdiag.runs.values_auto import _choices, culprit_of
 from tests.forking import memdiag_command
 from tests.phantom.cuda_stand_in import PYTHON, needs_torch
 
 READ = {"count": 3, "last": "train.py:7", "values": "zeros", "auto": True}
 FAILED = {"pid": 1, "exception": "builtins.ValueError: not three", "synthetic": READ, "ended": 5}
+UNSUPPORTED = (
+    "RuntimeError: NPU contiguous operator only supported contiguous memory format.\n"
+    "[ERROR] 2026-11-29-10:25:56 (PID:2969, Device:0, RankID:-1) ERR01007 OPS feature not supported"
+)
 # Small tensors are computed; the mean of a large one is not.
 PROGRAM = """
 import math, sys, torch
@@ -68,11 +73,19 @@ def test_sizes_that_were_assumed_are_named_if_no_value_was_read():
             {**FAILED, "exception": "RuntimeError: the phantom device cannot imitate cudaIpcGetMemHandle"},
             ProgramEnd(1, 0.0),
         ),
+        ({**FAILED, "exception": UNSUPPORTED}, ProgramEnd(1, 0.0)),
     ],
-    ids=["success", "signal", "nothing read", "out of memory", "not simulated"],
+    ids=["success", "signal", "nothing read", "out of memory", "not simulated", "not supported by torch_npu"],
 )
 def test_other_ends_are_answers(process, ended):
     assert culprit_of(run_of(process), ended) is None
+
+
+def test_errors_of_torch_npu_about_other_things_may_depend_on_values():
+    error = UNSUPPORTED.replace("ERR01007 OPS feature not supported", "ERR01003 OPS invalid value")
+    assert unsupported_code(UNSUPPORTED) == "ERR01007"
+    assert unsupported_code(error) == ""
+    assert culprit_of(run_of({**FAILED, "exception": error}), ProgramEnd(1, 0.0)) is not None
 
 
 def test_tensors_are_computed_before_other_values_are_tried():

@@ -152,6 +152,8 @@ def _steered(found: RunMemory | None) -> Iterator[str]:
     """
     if found is None:
         return
+    if found.unsupported:
+        yield row(phrase("record.note"), phrase("record.unsupported", code=found.unsupported))
     for text in found.steered:
         yield row(phrase("record.note"), phrase("record.steered", text=text))
     if found.last_synthetic is not None:
