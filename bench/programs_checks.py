@@ -1,8 +1,8 @@
 """Checks answers about programs of other people with other runs, and writes reports/other-programs-checks.md.
 
-    python bench/programs_checks.py --sources FOLDER --python VENV/bin/python
+    python bench/programs_checks.py --sources FOLDER --python VENV/bin/python [--device npu:910b-64g]
 
-Two answers are checked on a simulated GPU:
+Two answers are checked on a simulated device:
 
 * ``--find-max``: the command runs again by itself with the largest value, with one less, and with one more. The first
   two must succeed, and the third must run out of memory.
@@ -30,7 +30,6 @@ from memdiag.trace import schema
 from memdiag.units import format_bytes
 
 STEM = HERE.parent / "reports" / "other-programs-checks"
-DEVICE = "cuda:h100-80g"
 SECONDS = 300  # limit of one run
 CATEGORIES = {"parameter": "parameters", "gradient": "gradients", "optimizer_state": "optimizer states"}
 
@@ -63,6 +62,17 @@ SEARCHES = {
     "timm train.py, vit_small, AMP, EMA": Search("-b {batch}", "2GiB", 90),
     "diffusers DreamBooth with LoRA, small random weights": Search("--train_batch_size {batch}", "192MiB", 100),
     "pytorch/examples dcgan, fake data": Search("--batchSize {batch}", "256MiB", 100),
+    "pytorch/examples imagenet, resnet50, --gpu 0": Search("-b {batch}", "3GiB", 90),
+    "torchvision RetinaNet": Search("{batch}", "8GiB", 20),
+    "torch_geometric GCN": Search("{batch}", "256MiB", 20_000),
+    "transformers Trainer with PEFT LoRA": Search("{batch} 64", "512MiB", 100),
+}
+NPU_SEARCHES = {
+    "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
+    "pytorch/examples mnist": Search("--test-batch-size 16 --batch-size {batch}", "160MiB", 500),
+    "pytorch/examples word_language_model, LSTM": Search("--batch_size {batch}", "100MiB", 400),
+    "minGPT adder, gpt-nano": Search("--trainer.batch_size={batch}", "64MiB", 1000),
+    "torch_geometric GCN": Search("{batch}", "256MiB", 20_000),
 }
 
 
@@ -72,6 +82,7 @@ class Checked:
 
     name: str
     room: str
+    device: str = "cuda:h100-80g"
     largest: int | None = None
     failing: int | None = None
     ends: dict[str, str] = field(default_factory=dict)
@@ -87,11 +98,11 @@ def check(
     kept: Checked | None = None,
 ) -> Checked:
     """Checks one program; only its categories if it has a row (``kept``)."""
-    found = kept or Checked(f"{program.family} {program.name}", search.room)
+    found = kept or Checked(f"{program.family} {program.name}", search.room, given.device)
     counted = json.loads(BY_HAND.read_text(encoding="utf-8")).get(found.name) or {}
     found.by_hand = {part: size for part, size in counted.items() if part in CATEGORIES.values()}
     with tempfile.TemporaryDirectory(prefix="check-") as scratch:
-        ready = unpack(program, "cuda", given, commits, Path(scratch) / "source")
+        ready = unpack(program, given.device.partition(":")[0], given, commits, Path(scratch) / "source")
 
         def record(name: str, device: str, arguments: list[str], *options: str) -> tuple[int, str, Path]:
             output = Path(scratch) / name
@@ -101,13 +112,13 @@ def check(
             status, _, _, said = run(command, ready.folder, ready.environment, limit)
             return status, said, output
 
-        status, said, output = record("plain", DEVICE, [])
+        status, said, output = record("plain", given.device, [])
         if status:
             raise RuntimeError(f"{found.name} ended with exit status {status}: {said[-500:]}")
         found.by_category = categories(next(output.glob("rank0.pkl")))
         if kept is not None:
             return found
-        small = f"{DEVICE},room={search.room}"
+        small = f"{given.device},room={search.room}"
         status, said, output = record("search", small, search.argument.split(), "--find-max", f"batch=1..{search.high}")
         if status > 1:
             raise RuntimeError(f"{found.name}: the search ended with exit status {status}: {said[-500:]}")
@@ -139,15 +150,16 @@ def line_of(found: Checked) -> str:
         else f"{format_bytes(found.by_category.get(name, 0))} / not counted"
         for name, part in CATEGORIES.items()
     ]
-    return f"| {found.name} | {found.room} | {found.largest} | {ends} | {confirmed} | {' | '.join(shown)} |"
+    facts = [found.name, found.device, found.room, str(found.largest), ends, confirmed, *shown]
+    return f"| {' | '.join(facts)} |"
 
 
 def write(rows: list[Checked]) -> None:
     """Writes the report and the rows."""
     head = STEM.with_suffix(".md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
     table = [
-        f"| program | memory | largest batch | runs beside it | confirmed | {' | '.join(CATEGORIES.values())} |",
-        "|---|--:|--:|---|---|--:|--:|--:|",
+        f"| program | device | memory | largest | runs beside it | confirmed | {' | '.join(CATEGORIES.values())} |",
+        "|---|---|--:|--:|---|---|--:|--:|--:|",
         *map(line_of, rows),
     ]
     STEM.with_suffix(".md").write_text(f"{head}<!-- table -->\n\n" + "\n".join(table) + "\n", encoding="utf-8")
@@ -159,23 +171,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sources", type=Path, required=True, help="folder with the clones of the repositories")
     parser.add_argument("--python", required=True)
+    parser.add_argument("--device", default="cuda:h100-80g", help="a phantom device, for which the Python has torch")
+    parser.add_argument("--only", default="", help="programs whose family or name holds one of these, by ;")
     parser.add_argument("--again", action="store_true", help="also programs that have a row")
     parser.add_argument("--categories", action="store_true", help="measure the categories of all rows again")
     given = parser.parse_args()
     commits, programs = read_table()
     file = STEM.with_suffix(".json")
-    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() and not given.again else []
-    rows = {row["name"]: Checked(**row) for row in kept}
-    for name, search in SEARCHES.items():
-        if (name in rows) == given.categories:
+    kept = [Checked(**row) for row in json.loads(file.read_text(encoding="utf-8"))] if file.exists() else []
+    rows = {(row.name, row.device): row for row in kept}
+    searches = NPU_SEARCHES if given.device.startswith("npu") else SEARCHES
+    order = [*SEARCHES, *(name for name in NPU_SEARCHES if name not in SEARCHES)]
+    for name, search in searches.items():
+        row = None if given.again else rows.get((name, given.device))
+        if any(part in name for part in given.only.split(";")) and (row is not None) == given.categories:
             program = next(one for one in programs if f"{one.family} {one.name}" == name)
             try:
-                rows[name] = check(program, search, given, commits, rows.get(name))
+                rows[name, given.device] = check(program, search, given, commits, row)
             except RuntimeError as error:
                 print(error, file=sys.stderr)
                 continue
-            print(line_of(rows[name]), flush=True)
-            write([rows[each] for each in SEARCHES if each in rows])
+            print(line_of(rows[name, given.device]), flush=True)
+            write(sorted(rows.values(), key=lambda one: (one.device, order.index(one.name))))
 
 
 if __name__ == "__main__":

@@ -74,6 +74,20 @@ def images(folder: Path) -> None:
                 Image.fromarray(pixels).save(place / f"{number}.jpg")
 
 
+def carvana(folder: Path) -> None:
+    """24 images with a mask of two values each, in the folders of Pytorch-UNet."""
+    from PIL import Image
+
+    generator = np.random.default_rng(0)
+    for part in ("imgs", "masks"):
+        (folder / "data" / part).mkdir(parents=True, exist_ok=True)
+    for number in range(24):
+        pixels = generator.integers(0, 256, (96, 128, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "data" / "imgs" / f"{number}.png")
+        mask = generator.integers(0, 2, (96, 128), dtype=np.uint8)
+        Image.fromarray(mask).save(folder / "data" / "masks" / f"{number}_mask.png")
+
+
 def super_resolution(folder: Path) -> None:
     """Images in the folders of BSDS300."""
     from PIL import Image

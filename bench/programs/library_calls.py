@@ -1,9 +1,11 @@
-"""Short programs around a package, as its first page shows them: library_calls.py NAME [DEVICE].
+"""Short programs around a package, as its first page shows them: library_calls.py NAME [DEVICE [SIZE]].
 
 Names: ppo, a2c, dqn, sac (stable-baselines3), fasterrcnn, maskrcnn, retinanet (torchvision), gcn, sage, gat
 (torch_geometric), graphed (torch.cuda.make_graphed_callables), rnn (sequences of varying length), cache
 (``generate`` of transformers with its key-value cache), serving (requests of varying length), whisper (openai-whisper
 transcribes made-up audio).
+
+SIZE is the number of images of a detector, or of nodes of a graph.
 """
 
 import random
@@ -16,6 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 NAME = sys.argv[1]
 DEVICE = (sys.argv[2:] or ["cuda"])[0]
+SIZE = int((sys.argv[3:] or ["0"])[0])
 STEPS = 3
 
 
@@ -37,7 +40,7 @@ def detection():
     name = names.get(NAME, "retinanet_resnet50_fpn")
     model = getattr(zoo, name)(weights=None, weights_backbone=None, num_classes=5).to(DEVICE).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9)
-    images = [torch.rand(3, 320, 320).to(DEVICE) for _ in range(2)]
+    images = [torch.rand(3, 320, 320).to(DEVICE) for _ in range(SIZE or 2)]
     corner = torch.tensor([[20.0, 30.0], [80.0, 60.0], [150.0, 40.0]])
     target = {
         "boxes": torch.cat([corner, corner + 90], 1).to(DEVICE),
@@ -45,7 +48,7 @@ def detection():
         "masks": torch.ones(3, 320, 320, dtype=torch.uint8).to(DEVICE),
     }
     for _ in range(STEPS):
-        loss = sum(model(images, [target, target]).values())
+        loss = sum(model(images, [target] * len(images)).values())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -62,11 +65,12 @@ def graph_network():
 
     kinds = {"gcn": models.GCN, "sage": models.GraphSAGE, "gat": models.GAT}
     np.random.seed(0)  # noqa: NPY002 (barabasi_albert_graph draws from numpy's global generator)
-    edges = barabasi_albert_graph(5000, 8).to(DEVICE)
-    features, target = torch.rand(5000, 256).to(DEVICE), torch.randint(0, 7, (5000,)).to(DEVICE)
+    nodes = SIZE or 5000
+    edges = barabasi_albert_graph(nodes, 8).to(DEVICE)
+    features, target = torch.rand(nodes, 256).to(DEVICE), torch.randint(0, 7, (nodes,)).to(DEVICE)
     model = kinds[NAME](256, 128, 3, 7, dropout=0.5).to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
-    is_training = (torch.arange(5000) < 3000).to(DEVICE)
+    is_training = (torch.arange(nodes) < 0.6 * nodes).to(DEVICE)
     for _ in range(STEPS):
         loss = functional.cross_entropy(model(features, edges)[is_training], target[is_training])
         optimizer.zero_grad()

@@ -124,8 +124,10 @@ class LiveStorages(TorchDispatchMode):
         self.begin("outside")
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns what autograd stores: not the tensor, because a result in its own graph would keep that alive."""
         self.mark("activations", [tensor])
-        return tensor
+        with _disable_current_modes():
+            return tensor.detach()
 
     def __enter__(self) -> Any:
         engine = torch.autograd.graph._engine_run_backward  # noqa: SLF001 - each way into backward goes through it

@@ -1,4 +1,4 @@
-"""Fine-tunes a small model for three steps: tuning.py KIND.
+"""Fine-tunes a small model for three steps: tuning.py KIND [BATCH [LENGTH]].
 
 Kinds: lora (PEFT), trainer (LoRA by PEFT in the Trainer of transformers), qlora and int8 (PEFT on bitsandbytes, paged
 8-bit AdamW), adam8 (bitsandbytes' AdamW), sft, dpo and grpo (TRL; grpo generates), gla (gated linear attention of
@@ -23,7 +23,9 @@ CONFIG = transformers.LlamaConfig(
     eos_token_id=1,
     pad_token_id=1,
 )
-LENGTH, BATCH, STEPS = 512, 4, 3
+KIND, *SIZES = sys.argv[1:]
+BATCH, LENGTH = map(int, (*SIZES, *("4", "512")[len(SIZES) :]))  # sequences of a step, and tokens of each
+STEPS = 3
 ON_CPU = not torch.accelerator.is_available()  # the Trainer uses bfloat16 on a CPU only if it is told to stay there
 
 
@@ -83,7 +85,7 @@ def trl(kind):
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-    text = "hello world " * 40
+    text = "hello world " * min(40, LENGTH // 4)
     common = {
         "output_dir": "out",
         "max_steps": STEPS,
@@ -99,7 +101,7 @@ def trl(kind):
         rows = Dataset.from_list([{"text": text}] * 32)
         made = SFTTrainer(model, args=SFTConfig(**common), train_dataset=rows, processing_class=tokenizer())
     else:
-        rows = Dataset.from_list([{"prompt": text, "chosen": text, "rejected": "no " * 80}] * 32)
+        rows = Dataset.from_list([{"prompt": text, "chosen": text, "rejected": "no " * min(80, LENGTH // 2)}] * 32)
         reference = AutoModelForCausalLM.from_config(CONFIG)
         made = DPOTrainer(model, reference, args=DPOConfig(**common), train_dataset=rows, processing_class=tokenizer())
     made.train()
@@ -148,7 +150,7 @@ def trainer():
         use_cpu=ON_CPU,
         bf16=True,
     )
-    transformers.Trainer(model, settings, train_dataset=[{"input_ids": ids, "labels": ids}] * 32).train()
+    transformers.Trainer(model, settings, train_dataset=[{"input_ids": ids, "labels": ids}] * STEPS * BATCH).train()
 
 
 def gla():
@@ -194,12 +196,11 @@ def flash():
 
 
 torch.manual_seed(0)
-kind = sys.argv[1]
-if kind in ("sft", "dpo"):
-    trl(kind)
-elif kind in ("lora", "qlora", "int8"):
-    peft(kind)
+if KIND in ("sft", "dpo"):
+    trl(KIND)
+elif KIND in ("lora", "qlora", "int8"):
+    peft(KIND)
 else:
     {"grpo": grpo, "trainer": trainer, "gla": gla, "adam8": adam8, "liger": liger, "float8": float8, "flash": flash}[
-        kind
+        KIND
     ]()
