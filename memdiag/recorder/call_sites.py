@@ -15,7 +15,10 @@ OPTIMIZED = 1  # code flag: local variables are not in a dictionary
 
 _MOST_FRAMES = 200
 _OWN_REFERENCES = 3  # to the copy of local variables: from the frame, from here, and from the call that counts
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/", "/memdiag_recorder/", "/memdiag/recorder/", "/<frozen")
+_LIBRARIES = (
+    *("/site-packages/", "/dist-packages/", "/torch/", "/<frozen"),
+    *("/memdiag_recorder/", "/memdiag/recorder/", "/memdiag/phantom/"),
+)
 
 
 def calling_line(frame: FrameType | None) -> str:

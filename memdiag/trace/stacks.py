@@ -25,6 +25,7 @@ _LIBRARY = (
     "<__array_function__",
     "<eval_with_key>",
     "memdiag/recorder/",
+    "memdiag/phantom/",
     "fx_generated_",
 )
 # Files that torch.compile generates have the hash of their content as a name, in a cache folder of any name.

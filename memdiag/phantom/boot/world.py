@@ -39,6 +39,7 @@ def begin() -> None:
         "torch._inductor.runtime.benchmarking": _time,
         "triton.testing": _time_triton,
         engines.GENERATION: engines.end_generation,
+        "torch.autograd.graph": _settle,
     }
     sys.meta_path.insert(0, _After(prepared))
     is_npu = "MEMDIAG_PHANTOM_NPU_TOTAL" in os.environ and find_spec("torch_npu") is not None
@@ -102,6 +103,10 @@ def _compute(key: str) -> None:
 
 def _refuse_compiling() -> None:
     _part("memdiag_phantom_compiling", "compiling.py").begin(sys.modules["torch"])
+
+
+def _settle(graph: Any) -> None:
+    _part("memdiag_phantom_threads", "threads.py").begin(graph)
 
 
 def _time(benchmarking: Any) -> None:
