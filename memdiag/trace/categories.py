@@ -11,8 +11,8 @@ evidence stays unknown. The rules are:
 * gradient: allocated in backward and live after it; or freed by ``zero_grad()``; or moved by ``Module._apply`` right
   after its parameter;
 * activation: allocated in forward and live after it (a tensor that also outlives the next step stays unknown); or
-  allocated in backward and freed in a later backward of the step, unless it has the size of a weight (a gradient of
-  the gradients needs it: ``create_graph=True``);
+  allocated in backward and freed in a later backward of the step, unless it may be the gradient of a weight (a
+  gradient of the gradients needs it: ``create_graph=True``);
 * input: allocated between two steps, before the forward that uses it. A tensor that a recorder saw enter a model is
   none if a forward allocated it: the output of another model, computed without gradients;
 * temporary: freed within the visit of the phase in which it was allocated;
@@ -68,7 +68,9 @@ def infer(
     stack, born = tensors.stack, lives.phase_alloc
     stays = ~lives.same_visit
     decided = stays & ~lives.open
-    in_step, survived = evidence.optimizer[stack], lives.steps_survived
+    # a closure that the optimizer calls runs a forward and a backward inside the step
+    in_step = evidence.optimizer[stack] & ~np.isin(evidence.marker[stack], (FORWARD, BACKWARD))
+    survived = lives.steps_survived
     # only frees by zero_grad() have a stack outside the other phases
     zeroed = evidence.marker[tensors.free_stack] == OUTSIDE
     replaced = lives.before & (born == UNKNOWN) & evidence.optimizer[tensors.free_stack]
@@ -111,13 +113,18 @@ def _saved_by_backward(category: Array, lives: Lives, size: Array) -> Array:
     """Returns the rows of tensors that one backward saves for another one: the gradient of a gradient is computed.
 
     Gradients of weights also wait from backward to backward, if a sharded model accumulates them before it reduces
-    them. Those have the size of a weight, which is gathered by a collective.
+    them. Those have the size of a weight, which a collective may have gathered, and are no more than there are weights.
     """
-    weights = size[np.isin(category, (_PARAMETER, _COLLECTIVE))]
     saved = (category == _GRADIENT) & ~lives.before & ~lives.kept & ~lives.same_visit
     saved &= (lives.phase_alloc == BACKWARD) & (lives.phase_free == BACKWARD) & (lives.steps_survived == 0)
-    rows: Array = np.flatnonzero(saved & ~np.isin(size, weights))
-    return rows
+    rows = np.flatnonzero(saved)
+    weights = np.sort(size[np.isin(category, (_PARAMETER, _COLLECTIVE))])
+    num_weights = np.searchsorted(weights, size[rows], "right") - np.searchsorted(weights, size[rows], "left")
+    _, group, num_saved = np.unique(
+        np.column_stack((size[rows], lives.step_alloc[rows])), axis=0, return_inverse=True, return_counts=True
+    )
+    chosen: Array = rows[num_saved[group.reshape(-1)] > num_weights]
+    return chosen
 
 
 def _moved_gradients(device: DeviceTrace, line: Array) -> Array:

@@ -5,44 +5,54 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memdiag.trace.schema import CATEGORIES
+from memdiag.trace.schema import CATEGORIES, PHASES
+from memdiag.trace.stacks import Frame
 from tests.trace.trainings import NO_FRAMES, born, names
-from tests.training import BACKWARD, LOSS, MIB, Training, forward
+from tests.training import BACKWARD, LOSS, MIB, STEP, Training, forward
 
 
 class Penalised(Training):
     """A training whose loss contains a gradient: a first backward keeps tensors for the second one."""
 
-    def __init__(self, saved: int) -> None:
+    def __init__(self, saved: int, count: int = 1, frames: tuple[Frame, ...] = NO_FRAMES) -> None:
         super().__init__()
-        self.saved = saved
+        self.saved, self.count, self.frames = saved, count, frames
 
     def _backward(self, activations, size):
         self.phase = "backward"
         self.passing(4, BACKWARD)
-        kept = self.alloc(self.saved, NO_FRAMES, "activation")
+        kept = [self.alloc(self.saved, self.frames, "activation") for _ in range(self.count)]
         self.phase = "forward"
         self.passing(512, forward(0))
         self.phase = "backward"
         self.passing(4, BACKWARD)
-        self.free(kept)
+        for each in kept:
+            self.free(each)
         super()._backward(activations, size)
 
 
-@pytest.mark.parametrize(("saved", "category"), [(5 * MIB, "activation"), (8 * MIB, "gradient")])
-def test_a_backward_keeps_activations_for_another_one_and_gradients_have_the_size_of_a_weight(saved, category):
-    program = Penalised(saved)
+@pytest.mark.parametrize(
+    ("saved", "count", "frames", "category"),
+    [
+        (5 * MIB, 1, NO_FRAMES, "activation"),
+        (8 * MIB, 1, NO_FRAMES, "gradient"),  # as large as the only weight of 8 MiB
+        (8 * MIB, 2, NO_FRAMES, "activation"),
+        (5 * MIB, 1, (*BACKWARD, *STEP), "activation"),  # in a closure, which the step of L-BFGS calls
+    ],
+)
+def test_a_backward_keeps_activations_for_another_one(saved, count, frames, category):
+    program = Penalised(saved, count, frames)
     program.initialise()
     for _ in range(3):
         program.step()
     device = program.trace().devices[0]
-    rows = [
+    kept = [
         row
         for row in born(device)
-        if device.tensors.requested_bytes[row] == saved and CATEGORIES[device.tensors.category[row]] == category
+        if device.tensors.requested_bytes[row] == saved
+        and PHASES[device.tensors.phase_alloc[row]] == PHASES[device.tensors.phase_free[row]] == "backward"
     ]
-    # a real gradient of 8 MiB exists in each step, too
-    assert len(rows) == (3 if category == "activation" else 6)
+    assert names(CATEGORIES, device.tensors.category[kept]) == [category] * 3 * count
 
 
 def test_the_output_of_one_model_is_no_input_of_another():
