@@ -41,12 +41,14 @@ class Search:
     Attributes:
         argument: Appended to the command, with the placeholder ``{batch}``.
         room: Memory for PyTorch on the simulated device, so that small batches already fill it.
-        high: Upper end of the range, which begins at 1.
+        high: Upper end of the range.
+        low: Lower end.
     """
 
     argument: str
     room: str
     high: int
+    low: int = 1
 
 
 SEARCHES = {
@@ -64,15 +66,15 @@ SEARCHES = {
     "pytorch/examples dcgan, fake data": Search("--batchSize {batch}", "256MiB", 100),
     "pytorch/examples imagenet, resnet50, --gpu 0": Search("-b {batch}", "3GiB", 90),
     "torchvision RetinaNet": Search("{batch}", "8GiB", 20),
-    "torch_geometric GCN": Search("{batch}", "256MiB", 20_000),
-    "transformers Trainer with PEFT LoRA": Search("{batch} 64", "512MiB", 100),
+    "torch_geometric GCN": Search("{batch}", "256MiB", 20_000, low=20),
+    "transformers Trainer with PEFT LoRA": Search("--batch {batch}", "512MiB", 100),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
     "pytorch/examples mnist": Search("--test-batch-size 16 --batch-size {batch}", "160MiB", 500),
     "pytorch/examples word_language_model, LSTM": Search("--batch_size {batch}", "100MiB", 400),
     "minGPT adder, gpt-nano": Search("--trainer.batch_size={batch}", "64MiB", 1000),
-    "torch_geometric GCN": Search("{batch}", "256MiB", 20_000),
+    "torch_geometric GCN": Search("{batch}", "256MiB", 20_000, low=20),
 }
 
 
@@ -119,7 +121,9 @@ def check(
         if kept is not None:
             return found
         small = f"{given.device},room={search.room}"
-        status, said, output = record("search", small, search.argument.split(), "--find-max", f"batch=1..{search.high}")
+        status, said, output = record(
+            "search", small, search.argument.split(), "--find-max", f"batch={search.low}..{search.high}"
+        )
         if status > 1:
             raise RuntimeError(f"{found.name}: the search ended with exit status {status}: {said[-500:]}")
         answer = json.loads((output / "find-max.json").read_text(encoding="utf-8"))

@@ -1,11 +1,11 @@
-"""Fine-tunes a small model for three steps: tuning.py KIND [BATCH [LENGTH]].
+"""Fine-tunes a small model for three steps: tuning.py KIND [--batch N] [--length N].
 
 Kinds: lora (PEFT), trainer (LoRA by PEFT in the Trainer of transformers), qlora and int8 (PEFT on bitsandbytes, paged
 8-bit AdamW), adam8 (bitsandbytes' AdamW), sft, dpo and grpo (TRL; grpo generates), gla (gated linear attention of
 flash-linear-attention), liger (its Triton kernels), float8 (torchao's linear layers), flash (flash-attn's package).
 """
 
-import sys
+import argparse
 
 import torch
 import transformers
@@ -23,8 +23,12 @@ CONFIG = transformers.LlamaConfig(
     eos_token_id=1,
     pad_token_id=1,
 )
-KIND, *SIZES = sys.argv[1:]
-BATCH, LENGTH = map(int, (*SIZES, *("4", "512")[len(SIZES) :]))  # sequences of a step, and tokens of each
+parser = argparse.ArgumentParser()
+parser.add_argument("kind")
+parser.add_argument("--batch", type=int, default=4, help="sequences of a step")
+parser.add_argument("--length", type=int, default=512, help="tokens of a sequence")
+given = parser.parse_args()
+KIND, BATCH, LENGTH = given.kind, given.batch, given.length
 STEPS = 3
 ON_CPU = not torch.accelerator.is_available()  # the Trainer uses bfloat16 on a CPU only if it is told to stay there
 

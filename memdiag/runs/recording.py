@@ -116,7 +116,7 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
             raise MemdiagError(phrase("errors.as-rank"), phrase("errors.as-rank.hint"))
         return own
     from memdiag.phantom.experts import assumed_load
-    from memdiag.phantom.launch import COMPUTE, environment_for, same_addresses_from_now_on
+    from memdiag.phantom.launch import COMPUTE, VALUES, environment_for, same_addresses_from_now_on
     from memdiag.phantom.profiles import choose
     from memdiag.units import format_bytes
 
@@ -129,7 +129,7 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
     )
     small = environment.get(COMPUTE)
     facts = {"device": profile.full_name, "rank": rank, "bytes": format_bytes(profile.capacity_bytes)}
-    values = environment.get("MEMDIAG_PHANTOM_VALUES") or "zeros"
+    values = phrase(f"record.reads.{environment.get(VALUES) or 'zeros'}")
     if small:
         said = phrase("record.phantom.small", **facts, values=values, small=format_bytes(int(small)))
     else:

@@ -129,6 +129,7 @@ def test_the_first_setting_that_works_is_named_and_recorded(tmp_path):
         "program.py:4, where it read 0 (or False); memdiag runs the command again with --compute small" in done.stderr
     )
     assert "program.py:7, where" in done.stderr
+    assert "and the program reads finite numbers for other results" in done.stderr
     assert "the program runs with --values finite --compute small" in done.stderr
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["environment"]["MEMDIAG_PHANTOM_VALUES"] == "finite"
