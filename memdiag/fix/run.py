@@ -111,7 +111,7 @@ def fix(
                 order = replace(order, environment={**order.environment, **found})
             else:
                 done = run(base, inside, listener)
-            recorded = heaviest(done, listener)
+            recorded = heaviest(done, listener, tried_values=wanted.finds_values)
         case = case_of(recorded, _budget(wanted), listener).knowing(lines_in(Path(outputs)), lines_in(Path(facts)))
         undone: list[FixStep] = []
         plan: FixPlan | None = None
@@ -211,8 +211,13 @@ def usable_trace(run: RepeatableRun) -> Path | None:
     return max(traces, key=lambda path: _peak(traces[path]))
 
 
-def heaviest(done: Done, listener: Listener) -> Path:
+def heaviest(done: Done, listener: Listener, *, tried_values: bool = False) -> Path:
     """Returns the trace of the process with the highest reserved peak.
+
+    Args:
+        done: The run.
+        listener: Receives progress.
+        tried_values: Whether ``--values auto`` was used, which then needs no advice.
 
     Raises:
         MemdiagError: The run left no trace, or failed for another reason than memory.
@@ -226,7 +231,7 @@ def heaviest(done: Done, listener: Listener) -> Path:
     found = max(files, key=lambda file: peaks[file])
     if done.ended.status and not any(status.get("ooms") for status in (done.run.recorded if done.run else ())):
         hint = phrase("fix.error.failed.hint", folder=done.folder.shown)
-        if done.run is not None and (culprit := culprit_of(done.run, done.ended)) is not None:
+        if not tried_values and done.run is not None and (culprit := culprit_of(done.run, done.ended)) is not None:
             hint = phrase("fix.error.failed.values.hint", count=culprit.count, place=culprit.where)
         raise MemdiagError(phrase("fix.error.failed", status=str(done.ended.exit_code)), hint)
     return found
