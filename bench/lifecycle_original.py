@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from lifecycle_real import HOOKS, Case, cases_of, random_case, subject_of
+from lifecycle_real import HOOKS, Case, cases_of, random_case, subject_of, write_table
 
 from memdiag.allocator.result import OUT_OF_MEMORY
 from memdiag.units import format_bytes
@@ -156,17 +156,10 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--traces", type=Path, help="recordings of the study on a simulated NPU")
     args = parser.parse_args(words)
-    tables = {}
     if args.programs:
-        tables["random"] = random_table(args)
+        write_table(REPORT, "random", random_table(args))
     if args.traces:
-        tables["traces"] = traces_table(args)
-    text = REPORT.read_text(encoding="utf-8")
-    for name, lines in tables.items():  # each table is between its two comments; the text around it is kept
-        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-        before, _, rest = text.partition(begin)
-        text = before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
-    REPORT.write_text(text, encoding="utf-8")
+        write_table(REPORT, "traces", traces_table(args))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ TRAININGS = (
 )
 BROKEN = (
     ("rule a", "if (request.size < most) return candidate.size >= most;", "if (request.size < most) return false;"),
-    ("rule b", "if (is_nibbled && !phases_.is_in_forward) return true;", ""),
+    ("rule b", "if (is_own && is_nibbled && !phases_.is_in_forward) return true;", ""),
+    ("rule b, own pool", "if (is_own && is_nibbled", "if (is_nibbled"),
     ("rule c", "return !is_own && phases_.is_in_forward;", "return false;"),
     ("rule d, size", "candidate.size != request.own->segment_size(request.size) || ", ""),
     ("rule d, unsplit", " || candidate.is_split();", ";"),
@@ -70,6 +71,7 @@ BROKEN = (
     ("P3, ban in forward", "*pool, true)) return block", "*pool, false)) return block"),
     ("P4", "if (request.own->is_small) {", "if (false) {"),
     ("P5", "  empty_cache();\n", ""),
+    ("P5, large pool", "  again.own = &heap.pool(request.own->lifetime, false);\n", ""),
     ("first forward all long", "(phases.is_in_forward && forward.knows_nothing())", "false"),
     ("promotion by steps", "made.step_span->end == NEVER) made", "false) made"),
     ("remembered windows", "history_.push_back(now_);", ""),
@@ -312,22 +314,26 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--on-npu", type=int, default=200)
     parser.add_argument("--broken", type=int, default=200, help="programs for each broken rule")
     parser.add_argument("--only", default="", help="a part of the names of recordings")
+    parser.add_argument("--tables", default="trainings,traces,random,broken", help="those to make, separated by commas")
     args = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         program, library = (plugged.compiled(folder, alone=alone) for alone in (True, False))
         tables = {
-            "trainings": trainings_table(args, library, folder),
-            "traces": traces_table(args, library, folder),
-            "random": random_programs_table(args, program, library, folder),
-            "broken": broken_table(folder, args.broken),
+            "trainings": lambda: trainings_table(args, library, folder),
+            "traces": lambda: traces_table(args, library, folder),
+            "random": lambda: random_programs_table(args, program, library, folder),
+            "broken": lambda: broken_table(folder, args.broken),
         }
-    text = REPORT.read_text()
-    for name, lines in tables.items():  # each table is between its two comments; the text around it is kept
-        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-        before, _, rest = text.partition(begin)
-        text = before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
-    REPORT.write_text(text)
+        for name in args.tables.split(","):
+            write_table(REPORT, name, tables[name]())
+
+
+def write_table(report: Path, name: str, lines: Sequence[str]) -> None:
+    """Replaces a table of a report, between its two comments."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    before, _, rest = report.read_text(encoding="utf-8").partition(begin)
+    report.write_text(before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class FixStep:
         extra_forward: Share of a forward pass that each step computes again; estimated from the bytes that this part
             allocates.
         alone: Predicted peaks with this remedy only.
-        actual_alone: Measured peaks with this remedy only; null: not measured, or the run left no trace.
+        actual_alone: Measured peaks with this remedy only; null: not measured, or the run failed.
         moved_bytes: Bytes that each step copies to the host, and back again; 0: it copies nothing.
         copy_us: Microseconds that these copies take; estimated from the speed of PCIe 4.0 with 16 lanes.
         cost: What the remedy costs in time, in words; null: the fields above say it.

@@ -28,13 +28,13 @@ def report(*steps):
     return FixReport(recorded=MISSES, steps=steps, predicted=FITS, actual=MEASURED, **facts)
 
 
-def measured(monkeypatch, given):
+def measured(monkeypatch, given, *, ended_well=True):
     """The report after the measurements, and what was run: the names of remedies, and the size of the device."""
     runs = []
 
     def run(_self, chosen, _inside, _name, size=None):
         runs.append(([each.name for each in chosen], size))
-        return None, Attempt(replace(MEASURED, reserved_bytes=10 + len(runs)), ended_well=True)
+        return None, Attempt(replace(MEASURED, reserved_bytes=10 + len(runs)), ended_well)
 
     monkeypatch.setattr(trial.ProgramTrial, "_run", run)
     folder = Path()
@@ -56,3 +56,8 @@ def test_a_program_that_would_not_fit_with_one_remedy_gets_enough_memory(monkeyp
     assert runs == [(["one"], PLENTY), (["two"], None)]
     peaks = [each.actual_alone and each.actual_alone.reserved_bytes for each in after.steps]
     assert peaks == [11, None, 12]
+
+
+def test_a_run_that_fails_measures_nothing(monkeypatch):
+    after, _ = measured(monkeypatch, report(step("one", MISSES), step("two", FITS)), ended_well=False)
+    assert [each.actual_alone for each in after.steps] == [None, None]
