@@ -56,7 +56,7 @@ PROGRAMS = {
     "timm benchmark.py, training of convnext_tiny": "",
     "PyTorch-GAN dcgan": "--batch_size 512",
     "diffusers DreamBooth with LoRA, small random weights": "--train_batch_size 8",
-    "transformers Trainer with PEFT LoRA": "",
+    "transformers Trainer with PEFT LoRA": "--length 512",
     "torchvision Faster R-CNN": "",
 }
 
@@ -137,7 +137,9 @@ def main() -> None:
     wanted = [part for part in given.only.split(";") if part]
     for program in programs:
         name = f"{program.family} {program.name}"
-        if name not in PROGRAMS or name in results or (wanted and not any(part in name for part in wanted)):
+        if name not in PROGRAMS or name in results or not program.runs_on(given.device.partition(":")[0]):
+            continue
+        if wanted and not any(part in name for part in wanted):
             continue
         try:
             results[name] = measure(program, PROGRAMS[name], given, commits)

@@ -257,7 +257,8 @@ def _train(
 
 def _against(subject: Subject, policy: str, log: np.ndarray, left: int) -> str:
     """Returns the cells of a row: the peaks of a training, and the share of its events that the recording predicts."""
-    replay = simulated(subject, policy, left + int(log["reserved"][-1]))  # without the memory of the driver and HCCL
+    subject = subject.with_outside(0)  # the capacity does not contain the memory of the driver and HCCL
+    replay = simulated(subject, policy, left + int(log["reserved"][-1]))
     calls = plugged.Calls.of(subject.workload, subject.prepared[policy])
     asked = log[log["call"] == plugged.MALLOC]
     number = calls.number[calls.rows[:, 0] == plugged.MALLOC][: len(asked)]
