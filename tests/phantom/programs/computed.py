@@ -93,6 +93,7 @@ def decide(model, tokens, losses):
         "places": mask.nonzero().tolist(),
         "masked": tokens.masked_select(mask).tolist(),
         "different": torch.unique(tokens).tolist(),
+        "columns": torch.unique(tokens, dim=1).tolist() if device == "cuda" else [],
         "consecutive": runs_of([0, 4, 4, 8, 9, 9, 9], tokens.device),
         "equal": torch.equal(tokens, tokens + 0),
         "power": (2 ** torch.arange(4.0, device=tokens.device)).tolist(),

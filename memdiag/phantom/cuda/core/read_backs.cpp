@@ -4,7 +4,7 @@
 //     at::native::copy_(to, from, …)              tensor.cpu(), print, numpy
 //     at::native::_local_scalar_dense_cuda(of)    item(), bool(), float()
 //     at::native::nonzero_out_cuda(of, out)       nonzero(), indexing with a mask: reads back how many there are
-//     at::native::_unique2_cuda(of, …)            unique(): likewise, and unique_consecutive()
+//     at::native::_unique2_cuda(of, …)            unique(): likewise, also along a dimension, unique_consecutive() and isin()
 //
 // How many elements are not zero is counted where they are known, and else taken to be MEMDIAG_PHANTOM_SELECTED of them (1, all). So are
 // those that are unlike each other. Each such assumption is counted, with its place in the program.
@@ -109,6 +109,7 @@ struct Questions {
   Question<int64_t> count = in_torch<Question<int64_t>>("libtorch_cpu.so", "aoti_torch_get_numel");
   Question<int64_t> storage_bytes = in_torch<Question<int64_t>>("libtorch_cpu.so", "aoti_torch_get_storage_size");
   Question<void*> data = in_torch<Question<void*>>("libtorch_cpu.so", "aoti_torch_get_data_ptr");
+  int (*size)(const void*, int64_t, int64_t*) = in_torch<int (*)(const void*, int64_t, int64_t*)>("libtorch_cpu.so", "aoti_torch_get_size");
 };
 const Questions& questions() {
   static const Questions* const all = new Questions;
@@ -214,6 +215,33 @@ __attribute__((visibility("default"))) ThreeTensors memdiag_phantom_unique(const
   return original(tensor, is_sorted, with_inverse, with_counts);
 }
 
+struct TwoTensors {  // std::tuple<at::Tensor, at::Tensor>, likewise
+  ~TwoTensors() {}
+  void* tensors[2];
+};
+
+TwoTensors memdiag_phantom_unique_of_isin(const void*, bool, bool) __asm__("_ZN2at6native12_unique_cudaERKNS_6TensorEbb");
+__attribute__((visibility("default"))) TwoTensors memdiag_phantom_unique_of_isin(const void* tensor, bool is_sorted, bool with_inverse) {
+  static const auto original = in_torch<TwoTensors (*)(const void*, bool, bool)>("libtorch_cuda.so", "_ZN2at6native12_unique_cudaERKNS_6TensorEbb");
+  During<int64_t> counting(t_count, count_unlike(tensor));
+  return original(tensor, is_sorted, with_inverse);
+}
+
+int64_t count_unlike_along(const void* tensor, int64_t dimension) {
+  int64_t size = -1;
+  if (told_count() >= 0 || !questions().size || questions().size(tensor, dimension, &size) != 0) return told_count();
+  return selected_of(size);
+}
+
+ThreeTensors memdiag_phantom_unique_dim(const void*, int64_t, bool, bool, bool) __asm__("_ZN2at6native15unique_dim_cudaERKNS_6TensorElbbb");
+__attribute__((visibility("default"))) ThreeTensors memdiag_phantom_unique_dim(const void* tensor, int64_t dimension, bool is_sorted, bool with_inverse,
+                                                                               bool with_counts) {
+  static const auto original =
+      in_torch<ThreeTensors (*)(const void*, int64_t, bool, bool, bool)>("libtorch_cuda.so", "_ZN2at6native15unique_dim_cudaERKNS_6TensorElbbb");
+  During<int64_t> counting(t_count, count_unlike_along(tensor, dimension));
+  return original(tensor, dimension, is_sorted, with_inverse, with_counts);
+}
+
 struct Dimension {  // std::optional<int64_t>, which is passed like these two
   int64_t number;
   bool is_given;
@@ -222,6 +250,6 @@ struct Dimension {  // std::optional<int64_t>, which is passed like these two
 ThreeTensors memdiag_phantom_consecutive(const void*, bool, bool, Dimension) __asm__("_ZN2at6native23unique_consecutive_cudaERKNS_6TensorEbbSt8optionalIlE");
 __attribute__((visibility("default"))) ThreeTensors memdiag_phantom_consecutive(const void* tensor, bool with_inverse, bool with_counts, Dimension dimension) {
   static const auto original = in_torch<ThreeTensors (*)(const void*, bool, bool, Dimension)>("libtorch_cuda.so", "_ZN2at6native23unique_consecutive_cudaERKNS_6TensorEbbSt8optionalIlE");
-  During<int64_t> counting(t_count, dimension.is_given ? -1 : count_unlike(tensor));
+  During<int64_t> counting(t_count, dimension.is_given ? count_unlike_along(tensor, dimension.number) : count_unlike(tensor));
   return original(tensor, with_inverse, with_counts, dimension);
 }
