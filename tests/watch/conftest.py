@@ -17,6 +17,7 @@ import pytest
 import memdiag
 from memdiag.phantom import launch as phantom
 from memdiag.phantom import profiles
+from memdiag.watch.mechanisms.gdb import can_write_registers
 from tests.recorder.conftest import python_or_skip
 
 PROGRAM = Path(__file__).parent / "programs" / "train.py"
@@ -97,9 +98,11 @@ def start(tmp_path):
 
 @pytest.fixture
 def gdb():
-    """Skips a test where gdb is missing."""
+    """Skips a test where gdb is missing, or older than the processor."""
     if shutil.which("gdb") is None:
         pytest.skip(NO_GDB)
+    if not can_write_registers():
+        pytest.skip("gdb cannot write the registers of this processor")
 
 
 def memdiag_watch(*arguments: str, seconds: float = 120.0) -> subprocess.CompletedProcess:

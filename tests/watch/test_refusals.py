@@ -127,10 +127,23 @@ def test_a_slow_gdb_is_reported_as_slow(monkeypatch, tmp_path):
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(gdb, "_PROBE_SECONDS", 0.1)
     target = Target(os.getpid(), 0, 11, True, True)
     with Door(target, 0.5) as door, pytest.raises(MemdiagError, match="did not attach to process") as caught:
         gdb.enter(target, door)
     assert "the machine may be busy" in caught.value.hint
+
+
+def test_a_gdb_that_is_older_than_the_processor_does_not_touch_the_program(monkeypatch, tmp_path):
+    old = tmp_path / "gdb"
+    old.write_text('#!/bin/sh\necho "$@" >> "$0.log"\necho "Couldn\'t write extended state status: Bad address."\n')
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    target = Target(os.getpid(), 0, 11, True, True)
+    with Door(target, 5.0) as door, pytest.raises(MemdiagError, match="cannot write the registers") as caught:
+        gdb.enter(target, door)
+    assert "a newer gdb" in caught.value.hint
+    assert f"-p {target.pid}" not in (tmp_path / "gdb.log").read_text()
 
 
 def test_remote_exec_is_for_python_3_14():

@@ -19,6 +19,18 @@ from .permission import refusal
 NAME = "gdb"
 _REFUSED = ("ptrace: Operation not permitted", "Could not attach", "ptrace: Permission denied")
 _STOP_SECONDS = 5.0
+_PROBE_SECONDS = 5.0
+_QUIET = (
+    "gdb",
+    "-nx",
+    "-nh",
+    "-batch",
+    "--readnever",
+    "-iex",
+    "set auto-load off",
+    "-iex",
+    "set debuginfod enabled off",
+)
 
 
 def can_enter(target: Target) -> bool:  # noqa: ARG001 - as of every mechanism
@@ -30,8 +42,10 @@ def enter(target: Target, door: Door) -> None:
     """Lets the process run the file of the door.
 
     Raises:
-        MemdiagError: gdb may not attach to it, or does not find Python in it.
+        MemdiagError: gdb may not attach to it, does not find Python in it, or cannot write the processor's registers.
     """
+    if not can_write_registers():
+        raise MemdiagError(phrase("watch.gdb.registers"), phrase("watch.gdb.registers.hint"))
     said = _run(target, door)
     if any(words in said for words in _REFUSED):
         raise refusal(target)
@@ -40,6 +54,29 @@ def enter(target: Target, door: Door) -> None:
         raise MemdiagError(
             phrase("watch.gdb", pid=f"{target.pid}", error=(lines or ["?"])[-1]), phrase("watch.gdb.hint")
         )
+
+
+def can_write_registers() -> bool:
+    """Returns whether gdb can write all registers of this processor, tried in a process of its own.
+
+    A gdb that is older than the processor (AMX and gdb 13, for example) writes only some of them. The call then fails,
+    and a system call that the program waits in ends with an error.
+    """
+    tried = [*_QUIET, "-ex", "starti", "-ex", "set var $xmm0.v4_int32[0] = 1", "-ex", "kill", "/bin/sh"]
+    try:
+        done = subprocess.run(  # noqa: S603
+            tried,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return "extended state" not in done.stdout
 
 
 def commands(target: Target, code: str) -> list[str]:
@@ -71,18 +108,7 @@ def code_of(door: Door) -> str:
 
 
 def _run(target: Target, door: Door) -> str:
-    command = [
-        "gdb",
-        "-nx",
-        "-nh",
-        "-batch",
-        "--readnever",
-        "-iex",
-        "set auto-solib-add off",
-        "-iex",
-        "set auto-load off",
-    ]
-    command += ["-iex", "set debuginfod enabled off", "-p", str(target.pid)]
+    command = [*_QUIET, "-iex", "set auto-solib-add off", "-p", str(target.pid)]
     for line in commands(target, code_of(door)):
         command += ["-ex", line]
     gdb = subprocess.Popen(  # noqa: S603
