@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,8 @@ def test_memdiag_does_not_watch_itself():
 def test_a_program_that_is_not_python_is_named():
     with subprocess.Popen([shutil.which("sleep"), "60"]) as process:
         try:
+            while "libc" not in Path(f"/proc/{process.pid}/maps").read_text():  # it has no files right after its start
+                time.sleep(0.01)
             with pytest.raises(MemdiagError, match=r"is not Python: .*(sleep|coreutils|busybox)"):
                 attach(process.pid)
         finally:
