@@ -60,6 +60,11 @@ class FixOrder:
     measures_each: bool | None = None
     finds_values: bool = False
 
+    @property
+    def runs_each(self) -> bool:
+        """Whether to run the program also with each chosen remedy alone."""
+        return self.order.phantom is not None if self.measures_each is None else self.measures_each
+
 
 @dataclass(frozen=True)
 class Applied:
@@ -135,7 +140,7 @@ def fix(
                 if device is None:  # a simulated one computes no losses
                     compared, times = compare_losses(Path(before), losses), compare_times(Path(before), losses)
                     report = replace(report, losses=compared, times=times)
-                if device is not None if wanted.measures_each is None else wanted.measures_each:
+                if wanted.runs_each:
                     report = trial.measured_alone(report, plan.chosen)
                 return report, applied
             with listener.busy(phrase("fix.busy")):

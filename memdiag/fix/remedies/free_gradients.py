@@ -65,17 +65,8 @@ def _has_successors(case: FixCase, old: Array) -> Array:
     ``zero_grad`` of one of them after the forward and backward of the other one.
     """
     tensors = case.device.tensors
-    kept = np.flatnonzero(
-        (tensors.category == _GRADIENT) & (tensors.phase_alloc == BACKWARD) & (tensors.phase_free != BACKWARD)
-    )
-    found = np.zeros(len(old), bool)
-    for size in np.unique(tensors.requested_bytes[old]).tolist():
-        steps = tensors.step_alloc[kept[tensors.requested_bytes[kept] == size]]
-        mine = np.flatnonzero(tensors.requested_bytes[old] == size)
-        for step in np.unique(tensors.step_alloc[old[mine]]).tolist():
-            same = tensors.step_alloc[old[mine]] == step
-            found[mine[same]] = np.count_nonzero(steps == step + 1) >= np.count_nonzero(same)
-    return found
+    is_kept = (tensors.category == _GRADIENT) & (tensors.phase_alloc == BACKWARD) & (tensors.phase_free != BACKWARD)
+    return _has_as_many_later(case, old, np.flatnonzero(is_kept))
 
 
 def _is_added_to(case: FixCase, old: Array) -> Array:
@@ -84,10 +75,16 @@ def _is_added_to(case: FixCase, old: Array) -> Array:
     The program may also keep a gradient that no step uses any more, with the models of earlier trials for example.
     """
     tensors = case.device.tensors
-    brief = np.flatnonzero((tensors.phase_alloc == BACKWARD) & (tensors.phase_free == BACKWARD))
+    is_brief = (tensors.phase_alloc == BACKWARD) & (tensors.phase_free == BACKWARD)
+    return _has_as_many_later(case, old, np.flatnonzero(is_brief))
+
+
+def _has_as_many_later(case: FixCase, old: Array, others: Array) -> Array:
+    """Returns whether the next step allocates as many of some other tensors of the same size, for each gradient."""
+    tensors = case.device.tensors
     found = np.zeros(len(old), bool)
     for size in np.unique(tensors.requested_bytes[old]).tolist():
-        steps = tensors.step_alloc[brief[tensors.requested_bytes[brief] == size]]
+        steps = tensors.step_alloc[others[tensors.requested_bytes[others] == size]]
         mine = np.flatnonzero(tensors.requested_bytes[old] == size)
         for step in np.unique(tensors.step_alloc[old[mine]]).tolist():
             same = tensors.step_alloc[old[mine]] == step
