@@ -31,11 +31,16 @@ def switch_of_batch(case: FixCase) -> str:
 
 
 def by_hand(case: FixCase) -> list[Refusal]:
-    """Returns the remedies that memdiag does not apply to a program, with the reason and the change to make by hand."""
-    if not (case.passes.phase == BACKWARD).any():
-        return []
+    """Returns the remedies that memdiag does not apply to a program, with the reason and the change to make by hand.
+
+    For a snapshot, that is to record the program, because a plan from a recording has more remedies.
+    """
     recorded = case.trace.recorded
+    unrecorded = Refusal("checkpoint", phrase("fix.refused.unrecorded"), (), "memdiag record -- python train.py")
+    more = [unrecorded] if recorded is None and not case.modules.spans else []  # a snapshot of PyTorch itself
+    if not (case.passes.phase == BACKWARD).any():
+        return more
     line = recorded.line_of("backward") if recorded is not None else ""
     switch = switch_of_batch(case)
     reason = "fix.refused.batch.framework" if switch else "fix.refused.batch"
-    return [Refusal(ACCUMULATION, phrase(reason), few([line] if line else []), switch or HALF_BATCH)]
+    return [Refusal(ACCUMULATION, phrase(reason), few([line] if line else []), switch or HALF_BATCH), *more]

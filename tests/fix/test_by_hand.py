@@ -59,9 +59,10 @@ def test_the_recorder_notes_libraries_and_the_size_of_state_elements(tmp_path):
 
 def test_a_program_that_does_not_fit_is_told_how_to_accumulate_gradients(root):
     case = case_of(root / "examples" / "gpt-train.pickle", GIB)
-    (found,) = by_hand(case)
+    found, record = by_hand(case)
     assert found.name == "gradient-accumulation"
     assert "backward" in found.instead
+    assert record.instead == "memdiag record -- python train.py"  # a snapshot shows no modules
 
 
 def test_eight_bit_states_without_the_library(root):
