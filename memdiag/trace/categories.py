@@ -11,10 +11,11 @@ evidence stays unknown. The rules are:
 * gradient: allocated in backward and live after it; or freed by ``zero_grad()``; or moved by ``Module._apply`` right
   after its parameter;
 * activation: allocated in forward and live after it (a tensor that also outlives the next step stays unknown); or
-  allocated in backward and freed in a later backward of the step, unless it may be the gradient of a weight (a
-  gradient of the gradients needs it: ``create_graph=True``);
-* input: allocated between two steps, before the forward that uses it. A tensor that a recorder saw enter a model is
-  none if a forward allocated it: the output of another model, computed without gradients;
+  allocated between two forwards and freed in backward; or allocated in backward and freed in a later backward of the
+  step, unless it may be the gradient of a weight (a gradient of the gradients needs it: ``create_graph=True``);
+* input: allocated between two steps, before the forward that uses it. After a forward without a backward, a program
+  also computes with the result, so there only call sites count that allocate inputs elsewhere too. A tensor that a
+  recorder saw enter a model is none if a forward allocated it: the output of another model, computed without gradients;
 * temporary: freed within the visit of the phase in which it was allocated;
 * KV cache: allocated by a function, or in a file, with such a name;
 * workspace: requested by a library (frames, sizes and order; see workspaces.py), retained or for one convolution;
@@ -82,6 +83,7 @@ def infer(
     if is_cuda:
         workspace |= stays & blas_workspaces(device, lives, evidence)
         workspace |= convolution_workspaces(device, evidence, planned)
+    waits = (born == OUTSIDE) & stays & (lives.next_phase == FORWARD) & (survived <= 1)
     conditions = {
         _WORKSPACE: workspace,
         _OPTIMIZER_STATE: evidence.state[stack] & outlasts | (in_step | (born == OPTIMIZER)) & decided | replaced,
@@ -92,10 +94,11 @@ def infer(
         | moved & outlasts,
         _COLLECTIVE: evidence.collective[stack],
         _ACTIVATION: (born == FORWARD) & stays & (survived <= 1),
-        _INPUT: (born == OUTSIDE) & stays & (lives.next_phase == FORWARD) & (survived <= 1),
+        _INPUT: _inputs(waits, tensors.category, lives, stack),
         _TEMPORARY: lives.same_visit | loaded & (lives.phase_free == INITIALISATION),
     }
     category = np.select(list(conditions.values()), list(conditions), _UNKNOWN).astype(np.int8)
+    category[waits & (category == _UNKNOWN) & (lives.phase_free == BACKWARD)] = _ACTIVATION
     # An earlier forward saved it, so the first backward of the trace frees it.
     category[(category == _UNKNOWN) & lives.before & (born == UNKNOWN) & (lives.phase_free == BACKWARD)] = _ACTIVATION
     category = _like_earlier(category, lives, stack, tensors.requested_bytes)
@@ -107,6 +110,22 @@ def infer(
     category[rows[np.isin(tensors.requested_bytes[rows], gradients)]] = _PARAMETER
     is_output = (tensors.category == _INPUT) & (born == FORWARD) & ~lives.before
     return np.where((tensors.category != _UNKNOWN) & ~is_output, tensors.category, category)
+
+
+def _inputs(waits: Array, recorded: Array, lives: Lives, stack: Array) -> Array:
+    """Returns which tensors are input batches.
+
+    Args:
+        waits: The tensors that are allocated outside of forward, backward and the optimizer, and live in the next
+            forward.
+        recorded: Per tensor, the category from the source.
+        lives: Allocation and free of the tensors.
+        stack: Per tensor, its call site.
+    """
+    follows = lives.previous_phase == FORWARD
+    is_input = waits & ~follows | (recorded == _INPUT) & (lives.phase_alloc == OUTSIDE)
+    inputs: Array = waits & (~follows | np.isin(stack, np.unique(stack[is_input])))
+    return inputs
 
 
 def _saved_by_backward(category: Array, lives: Lives, size: Array) -> Array:

@@ -48,7 +48,7 @@ class Lives:
         same_visit: It is freed in the same visit of a known phase in which it was allocated.
         open: It is live at the end, and was allocated in the last visit, in which memory ran out: its lifetime is
             unknown.
-        next_phase: int8: the phase after the visit in which it was allocated.
+        next_phase, previous_phase: int8: the phases after and before the visit in which it was allocated.
         num_allocs: Number of other allocations during its life.
         last_step: The last step of the trace, or -1 if there are none.
     """
@@ -63,6 +63,7 @@ class Lives:
     same_visit: Array
     open: Array
     next_phase: Array
+    previous_phase: Array
     num_allocs: Array
     last_step: int
 
@@ -84,7 +85,7 @@ def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) ->
     before, kept = tensors.alloc_at < 0, tensors.free_requested_at >= n
     born, dies = np.where(before, n, tensors.alloc_at), np.minimum(tensors.free_requested_at, n)
     starts = np.flatnonzero(np.append(True, marks.phase[1:] != marks.phase[:-1])) if n else np.empty(0, np.int64)
-    following = np.append(marks.phase[starts][1:], [UNKNOWN] * (3 if n else 2)).astype(np.int8)
+    visited = np.concatenate(([UNKNOWN], marks.phase[starts], [UNKNOWN] * (2 if n else 3))).astype(np.int8)
     allocs = np.zeros(n + 1, index_type(n))
     np.cumsum(device.events.action == schema.ALLOC, out=allocs[:n])
     allocs[n] = allocs[n - 1] if n else 0
@@ -100,7 +101,8 @@ def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) ->
         at_exit=~kept & (dies > training[-1] if len(training) else False),
         same_visit=~before & ~kept & (visit[born] == visit[dies]) & (phase[born] != UNKNOWN),
         open=~before & kept & (visit[born] == last_visit) & _ends_in_failure(device, visit[:n]),
-        next_phase=following[visit[born]],
+        next_phase=visited[visit[born] + 2],
+        previous_phase=visited[visit[born]],
         num_allocs=np.where(before, allocs[dies], allocs[dies] - allocs[born]),
         last_step=int(marks.step.max(initial=-1)),
     )

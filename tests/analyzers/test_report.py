@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from dataclasses import fields
 
 import numpy as np
@@ -154,6 +155,14 @@ def test_the_verdict_of_each_situation(goldens):
     assert said("cuda-2.13.0-train").endswith("The largest category at the peak is activations (43%).")
     assert said("cuda-2.13.0-max-split").endswith("92.00 MiB (1.8%) lost to fragmentation, 2.43 GiB cached for reuse.")
     assert said("cuda-2.13.0-two-devices").startswith("Device 1: Peak ")
+
+
+def test_the_verdict_says_that_most_of_the_peak_has_no_known_category():
+    program = trained(steps=1)
+    program.step(leak=8 * sum(program.live.values()))
+    for _ in range(3):
+        program.step()
+    assert re.search(r"The category of [89]\d% of the peak is unknown\.$", build_report(program.trace()).headline)
 
 
 def test_what_is_unknown_is_none():

@@ -1,6 +1,8 @@
-"""Tensors that a model is called with are inputs, unless another model made them."""
+"""Tensors that a model is called with are inputs, unless another model or the program computed them."""
 
 import subprocess
+
+import pytest
 
 from memdiag.sources import load
 from memdiag.trace.schema import CATEGORIES
@@ -18,6 +20,54 @@ for _ in range(3):
     optimizer.step()
     optimizer.zero_grad()
 """
+
+
+# Like deep Q-learning: targets are computed from the output of one model, before another one is called.
+TARGETS = """
+import torch
+
+model, frozen = torch.nn.Linear(1000, 300), torch.nn.Linear(1000, 300)
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(4):
+    batch, reward = torch.rand(64, 1000), torch.rand(64, 301)
+    with torch.no_grad():
+        made = frozen(batch)
+        scaled = made.repeat(1, 5).clamp(0, 1)
+    other = torch.rand(64, 302)
+    loss = model(batch)[:, :200].mul(2).sin().mean()
+    (loss + model(batch).mean()).backward()
+    optimizer.step()
+"""
+
+
+def kinds(folder, program):
+    """Records a program; returns the names of the categories by number of elements."""
+    (folder / "train.py").write_text(program)
+    words = ["record", "-q", "-o", "run", "--", python_with_torch(), "train.py"]
+    subprocess.run([*memdiag_command(), *words], cwd=folder, check=True, capture_output=True)
+    tensors = load(folder / "run" / "rank0.pkl").devices[0].tensors
+    found = {}
+    for size, category in zip(tensors.requested_bytes.tolist(), tensors.category.tolist(), strict=True):
+        found.setdefault(size // 4, []).append(CATEGORIES[category])
+    return found
+
+
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory):
+    return kinds(tmp_path_factory.mktemp("targets"), TARGETS)
+
+
+def test_a_batch_is_an_input_also_if_the_model_does_not_get_it(computed):
+    assert computed[64 * 301][1:] == ["input"] * 3  # the first one is allocated before the training begins
+
+
+def test_tensors_computed_from_the_output_of_a_model_are_no_inputs(computed):
+    assert set(computed[64 * 1500]) <= {"unknown", "temporary"}, computed[64 * 1500]
+    assert set(computed[64 * 302]) == {"unknown"}
+
+
+def test_tensors_computed_between_two_forwards_and_freed_in_backward_are_activations(computed):
+    assert computed[64 * 200].count("activation") == 4, computed[64 * 200]
 
 
 def test_the_output_of_a_model_is_no_input_of_the_criterion(tmp_path):

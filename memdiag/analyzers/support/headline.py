@@ -154,13 +154,17 @@ def _consists_of(view: DeviceView) -> str:
     name, size = next(((n, b) for n, b in by_category(view, rows).items() if n != "unknown"), ("", 0))
     there = (tensors.alloc_at[rows] < 0) & has_history(view.device)
     before = int(tensors.block_bytes[rows][there].sum())
-    of_unknown_kind = int(tensors.block_bytes[rows][there & (tensors.category[rows] == 0)].sum())
+    unknown = tensors.category[rows] == 0
+    of_unknown_kind = int(tensors.block_bytes[rows][there & unknown].sum())
+    all_unknown = int(tensors.block_bytes[rows][unknown].sum())
     moment = phrase("headline.moment.peak") if view.kind == "peak" else phrase("headline.moment", moment=when(view))
-    if size >= max(SHARE * total, of_unknown_kind):
+    if size >= max(SHARE * total, all_unknown):
         largest = {"moment": moment, "kind": kind_words(name), "share": f"{size / total:.0%}"}
         return phrase("headline.largest" if size < total / 2 else "headline.most", **largest)
     if of_unknown_kind >= SHARE * total:
         return phrase("headline.earlier", moment=moment, share=f"{before / total:.0%}")
+    if size and all_unknown >= SHARE * total and has_history(view.device):
+        return phrase("headline.unknown", moment=moment, share=f"{all_unknown / total:.0%}")
     return ""
 
 
