@@ -204,6 +204,7 @@ MADE_UP = (  # true only for results that --compute small did not compute
         "results of operators read as zeros, unless --values says otherwise; outputs whose size depends on data are as "
         "large as they can be"
     ),
+    "made-up numbers are finite, and valid where a distribution checks them",
 )
 ASSUMPTIONS = (
     "operators take no scratch memory, where those of a device may ask for some",

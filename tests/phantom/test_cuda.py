@@ -90,5 +90,9 @@ def test_made_up_numbers_are_finite(values, tmp_path):
     assert seen["finite"] == [[True] * 5] * 4
     assert seen["nan"] == [False] * 4 or values == "random"  # any() of unknown answers is random
     assert seen["infinite"] == [[False] * 5] * 4
+    assert seen["all"] == [True] * 4
+    assert seen["all in rows"] == [True]
+    assert seen["infinite given"] == [False] * 4 or values == "random"  # not answered
+    assert not seen["not all"] or values == "random"
     assert seen["loss"]
     assert seen["given"] == [1, float("inf")]

@@ -47,6 +47,7 @@ VALUES = ("zeros", "ones", "random", "finite")  # values that kernel results may
 MADE_UP = (  # true only for results that --compute small did not compute
     "what the program wrote is read back, results of kernels read as zeros (--values sets others)",
     "a mask that a kernel made selects all (MEMDIAG_PHANTOM_SELECTED, from 0 to 1, sets another share)",
+    "made-up numbers are finite, and valid where a distribution checks them",
 )
 ASSUMPTIONS = (
     "the installed cuDNN, from 9.8 on, plans the workspaces of convolutions and attention without a card",

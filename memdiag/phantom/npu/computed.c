@@ -5,8 +5,9 @@
 
 enum { MOST_DEPTH = 64 };
 static __thread int64_t told[MOST_DEPTH];
-static __thread int depth;
+static __thread int depth, num_agreed;
 
+int is_agreed(void) { return num_agreed > 0; }
 int64_t told_count(void) { return depth && depth <= MOST_DEPTH ? told[depth - 1] : -1; }
 
 /* Copies bytes to the host if all of them are known; whether they are. Not counted as read by the program. */
@@ -32,6 +33,9 @@ EXPORT void memdiag_phantom_begin(const uint64_t *pairs, uint64_t num_pairs, int
 EXPORT void memdiag_phantom_end(void) {
   if (depth) depth--;
 }
+
+/* With 1, a condition that this thread reads, and that is not known, is true, until the same call with -1. See boot/validation.py. */
+EXPORT void memdiag_phantom_agree(int change) { num_agreed += change; }
 
 /* Where elements are that are not zero, a column for each: how many there are is its last dimension, and elsewhere the first. */
 EXPORT int aclnnNonzeroV2GetWorkspaceSize(const void *of, const void *to, uint64_t *size, void **executor) {

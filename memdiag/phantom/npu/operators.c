@@ -180,7 +180,39 @@ EXPORT int aclnnEqualGetWorkspaceSize(const void *of, const void *other, const v
 }
 EXPORT int aclnnEqual(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
 
-/* ---- whether numbers are finite: made-up ones are; with values=finite, also whether all of some answers are yes */
+/* ---- whether numbers are finite: made-up ones are, and so all() of such answers is yes; with values=finite, all() of any answers */
+
+/* A copy of a tensor's bytes, to be freed; NULL: not all are known, or they are too many or not contiguous. */
+static char *known_copy(const tensor_t *of, uint64_t *bytes) {
+  *bytes = of ? num_elements(of) * (uint64_t)type_size(of->type) : 0;
+  if (!*bytes || *bytes > 64 * MIB || !is_contiguous(of)) return NULL;
+  char *copy = malloc(*bytes);
+  if (copy && look_at(start_of(of), copy, *bytes)) return copy;
+  free(copy);
+  return NULL;
+}
+
+static int are_known_true(const tensor_t *bools) {
+  uint64_t bytes;
+  char *copy = bools && type_size(bools->type) == 1 ? known_copy(bools, &bytes) : NULL;
+  int are_true = copy && !memchr(copy, 0, bytes);
+  free(copy);
+  return are_true;
+}
+
+/* Whether numbers are known, and one of them is infinite or not a number: all bits of its exponent are set. */
+static int holds_no_number(const tensor_t *of) {
+  uint64_t exponent = !of ? 0 : of->type == 0 ? 0x7f800000 : of->type == 1 ? 0x7c00 : of->type == 27 ? 0x7f80 : of->type == 11 ? 0x7ffull << 52 : 0;
+  uint64_t bytes, number = 0;
+  char *copy = exponent ? known_copy(of, &bytes) : NULL;
+  int holds = 0;
+  for (uint64_t at = 0; copy && !holds && at < bytes; at += (uint64_t)type_size(of->type)) {
+    memcpy(&number, copy + at, (size_t)type_size(of->type));
+    holds = (number & exponent) == exponent;
+  }
+  free(copy);
+  return holds;
+}
 
 static int plan_yes(int is_said, const void *to, uint64_t *size, job_t **executor) {
   scalar_t yes = {.type = 9, .value = {1}};
@@ -188,13 +220,12 @@ static int plan_yes(int is_said, const void *to, uint64_t *size, job_t **executo
   return is_said ? plan_fill(to, &yes, executor) : OK;
 }
 EXPORT int aclnnIsFiniteGetWorkspaceSize(const void *of, const void *to, uint64_t *size, job_t **executor) {
-  (void)of;
-  return plan_yes(1, to, size, executor);
+  return plan_yes(!holds_no_number(as_tensor(of)), to, size, executor);
 }
 EXPORT int aclnnIsFinite(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
 EXPORT int aclnnAllGetWorkspaceSize(const void *of, const void *dims, int keeps, const void *to, uint64_t *size, job_t **executor) {
-  (void)of, (void)dims, (void)keeps;
-  return plan_yes(settings()->values == FINITE, to, size, executor);
+  (void)dims, (void)keeps;
+  return plan_yes(settings()->values == FINITE || are_known_true(as_tensor(of)), to, size, executor);
 }
 EXPORT int aclnnAll(void *workspace, uint64_t size, job_t *job, void *stream) { return run(workspace, size, job, stream); }
 

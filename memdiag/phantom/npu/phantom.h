@@ -88,6 +88,7 @@ void note_type(const void *data, int type);      /* a tensor begins there; takes
 
 /* computed.c: how many elements the operator at work will find, as memdiag says inside the program; -1: it does not. */
 int64_t told_count(void);
+int is_agreed(void); /* a condition that is not known reads as true */
 
 /* made_up.c: what is read where nothing is known. */
 void make_up(void *to, uint64_t bytes, int type);

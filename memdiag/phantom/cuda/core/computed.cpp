@@ -21,6 +21,7 @@ struct Operator {
 };
 
 thread_local std::vector<Operator> t_operators;  // one within another
+thread_local int t_num_agreed;
 
 }  // namespace
 
@@ -36,6 +37,8 @@ std::vector<std::pair<uint64_t, uint64_t>> written_by_operator(uint64_t begin, u
   }
   return found;
 }
+
+bool is_agreed() { return t_num_agreed > 0; }
 
 int64_t told_count() { return t_operators.empty() ? -1 : t_operators.back().told; }
 
@@ -66,3 +69,6 @@ API void memdiag_phantom_begin(const uint64_t* pairs, uint64_t num_pairs, int64_
 API void memdiag_phantom_end() {
   if (!t_operators.empty()) t_operators.pop_back();
 }
+
+// With 1, a condition that this thread reads, and that is not known, is true, until the same call with -1. See boot/validation.py.
+API void memdiag_phantom_agree(int change) { t_num_agreed += change; }

@@ -124,10 +124,10 @@ void words_on_stack(void** arguments, const Signature& signature, const Stack& s
 }
 
 // A ReduceOp ends with const void* from; char* to[2]; void *partial, *between_blocks; int* semaphores; int64 first; bool, bool, int num_to.
-// What stands before it depends on the kernel, so that it is looked for by its form. False: not found.
-bool words_of_reduction(void** arguments, const Stack& stack, std::vector<uint64_t>& words) {
+// What stands before it depends on the kernel, so that it is looked for by its form. Returns "from", or 0: not found.
+uint64_t words_of_reduction(void** arguments, const Stack& stack, std::vector<uint64_t>& words) {
   constexpr size_t kWords = 8;
-  if (!stack.holds(number(arguments[0]))) return false;
+  if (!stack.holds(number(arguments[0]))) return 0;
   auto* first = reinterpret_cast<const uint64_t*>(number(arguments[0]) & ~7ull);
   auto* end = std::min(first + kLargestArgument / 8, reinterpret_cast<const uint64_t*>(stack.end)) - kWords;
   auto is_none_or_device = [](uint64_t word) { return !word || is_device(word); };
@@ -137,9 +137,9 @@ bool words_of_reduction(void** arguments, const Stack& stack, std::vector<uint64
     if (!is_none_or_device(first[3]) || !is_none_or_device(first[4]) || !is_none_or_device(first[5])) continue;
     collect(first + 1, first + 1 + num_to, words);
     collect(first + 3, first + 6, words);
-    return true;
+    return first[0];
   }
-  return false;
+  return 0;
 }
 
 void words_elsewhere(void** arguments, std::vector<uint64_t>& words) {
@@ -167,15 +167,16 @@ void write_through(const Signature& signature, void** arguments, Stream stream) 
     memcpy(&value, arguments[1], each);
     return perform(stream, [=] { write_pattern(output, &value, each, static_cast<uint64_t>(count) * each); });
   }
-  Question question = signature.question;
-  if (question != Question::kNone && question != Question::kAll && !is_capturing(stream) && answer(question, arguments)) return;
+  Question question = signature.asked.question;
+  if (question != Question::kNone && question != Question::kAll && !is_capturing(stream) && answer(signature.asked, arguments)) return;
   if (signature.output >= 0) return touch_on(stream, {*static_cast<uint64_t*>(arguments[signature.output])});
   static thread_local const Stack stack;
   std::vector<uint64_t> words;
-  if (signature.is_reduction && stack.holds(number(arguments)) && words_of_reduction(arguments, stack, words)) {
+  uint64_t input = signature.is_reduction && stack.holds(number(arguments)) ? words_of_reduction(arguments, stack, words) : 0;
+  if (input) {
     uint64_t output = words.front();
     touch_on(stream, std::move(words));
-    if (question == Question::kAll && !is_capturing(stream)) answer_all(output);
+    if (question == Question::kAll && !is_capturing(stream)) answer_all(output, input);
     return;
   }
   if (stack.holds(number(arguments))) words_on_stack(arguments, signature, stack, words);

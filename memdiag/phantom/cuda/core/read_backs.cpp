@@ -151,7 +151,8 @@ void read_back(void* host, uint64_t device, uint64_t bytes) {
     return;
   }
   if (read_known(host, device, bytes, ask<int32_t>(questions().type, t_source, kAnyType))) return;
-  reads().note();
+  if (bytes == 1 && is_agreed()) *static_cast<char*>(host) = 1;
+  else reads().note();
 }
 
 std::string facts() {

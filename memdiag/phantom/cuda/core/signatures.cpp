@@ -98,8 +98,7 @@ Signature read_signature(const char* mangled_name) {
   for (const auto& known : kOutputs)
     if (holds(name, known.name)) found.output = known.output;
   found.is_reduction = holds(name, "reduce_kernel<") && holds(name, "ReduceOp<");
-  found.question = question_of(name);
-  if (found.question == Question::kAll && config().values != MadeUp::kFinite) found.question = Question::kNone;
+  found.asked = asked_by(name);
   constexpr const char* fill = "FillFunctor<";
   size_t at = name.find(fill);
   if (found.output == 2 && at != std::string::npos && is_of_one(name)) {

@@ -11,7 +11,7 @@ struct Signature {
   std::vector<bool> is_written;  // it is, or may hold, a pointer to what is not const
   int output = -1;               // the one parameter that begins with a pointer to all that is written
   bool is_reduction = false;     // the one parameter is a ReduceOp, see kernels.cpp
-  Question question = Question::kNone;
+  Asked asked;
   unsigned fill_bytes = 0;       // parameters: a count, a value of so many bytes, where it goes
 };
 
