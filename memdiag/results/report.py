@@ -269,6 +269,7 @@ class Verdict:
         prediction: The predicted effect of the remedy, in words.
         calibration: How exactly the recorded settings reproduce the recording, or why there is no prediction.
         fits_basis: Basis of ``fits`` (REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN), or None without a prediction.
+        assumed: What the peak depends on, in words, if a simulated device assumed sizes; otherwise "".
     """
 
     severity: Severity | Literal["ok"]
@@ -285,6 +286,7 @@ class Verdict:
     prediction: str = ""
     calibration: str = ""
     fits_basis: str | None = None
+    assumed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from memdiag.results.finding import Note
 from memdiag.text import Phrase, joined, phrase
+from memdiag.trace.recording import AssumedSizes
 from memdiag.units import format_bytes
 
 _MOST = 12  # limits on sentences, places and functions: the file may come from a stranger
@@ -30,8 +31,8 @@ def phantom_notes(own: Mapping[str, Any]) -> list[Note]:
         )
     if read := _read_backs(device.get("read_backs"), device.get("values")):
         notes.append(Note("MD927", read))
-    if sizes := _assumed_sizes(device.get("assumed_sizes")):
-        notes.append(Note("MD932", sizes))
+    if sizes := assumed_sizes_in(own):
+        notes.append(Note("MD932", _sizes(sizes, _places(device["assumed_sizes"]))))
     if refused := _texts(device.get("refused")):
         notes.append(Note("MD928", phrase("notes.phantom.refused", names=", ".join(refused))))
     if computed := _computed(device.get("computed")):
@@ -137,27 +138,34 @@ def _read_backs(given: Any, values: Any) -> str:
     )
 
 
-def _assumed_sizes(given: Any) -> str:
-    """Returns how many sizes were assumed, and for which fraction of selected elements; "" for none."""
-    count = _number(given.get("count")) if isinstance(given, dict) else 0
-    fraction = given.get("fraction") if count else None
-    if not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-        return ""
-    if fraction == 1:
-        return phrase("notes.phantom.sizes.all", count=count, places=_places(given))
-    return phrase("notes.phantom.sizes", count=count, places=_places(given), fraction=f"{fraction:g}")
+def assumed_sizes_in(own: Mapping[str, Any]) -> AssumedSizes | None:
+    """Returns the sizes that a simulated device assumed; None for none, or for invalid counts."""
+    device = own.get("phantom_device")
+    given = device.get("assumed_sizes") if isinstance(device, dict) else None
+    if not isinstance(given, dict):
+        return None
+    count, fraction = _number(given.get("count")), given.get("fraction")
+    if not count or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+        return None
+    return AssumedSizes(count, float(fraction), next((where for where, _ in _known_places(given)), ""))
+
+
+def _sizes(found: AssumedSizes, places: Phrase | str) -> Phrase:
+    if found.fraction == 1:
+        return phrase("notes.phantom.sizes.all", count=found.count, places=places)
+    return phrase("notes.phantom.sizes", count=found.count, places=places, fraction=f"{found.fraction:g}")
 
 
 def _places(given: Mapping[str, Any]) -> Phrase | str:
     """Returns the first places in the program at which something happened, and how often; "" if unknown."""
+    named = [phrase("notes.phantom.read.place", where=where, count=count) for where, count in _known_places(given)]
+    return phrase("notes.phantom.read.places", places=joined(named, ", ")) if named else ""
+
+
+def _known_places(given: Mapping[str, Any]) -> list[tuple[str, int]]:
     listed = given.get("places")
     places = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    named = [
-        phrase("notes.phantom.read.place", where=where, count=_times(entry.get("count")))
-        for entry in places[:_MOST]
-        if (where := _text(entry.get("where")))
-    ]
-    return phrase("notes.phantom.read.places", places=joined(named, ", ")) if named else ""
+    return [(where, _times(entry.get("count"))) for entry in places[:_MOST] if (where := _text(entry.get("where")))]
 
 
 def _times(count: Any) -> int:

@@ -27,6 +27,21 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
+class AssumedSizes:
+    """Sizes that depend on values which a simulated device did not compute.
+
+    Attributes:
+        count: How many.
+        fraction: Fraction of elements, from 0 to 1, that masks, nonzero and unique select in this run.
+        place: The first place in the program, such as "train.py:17", or "" if unknown.
+    """
+
+    count: int
+    fraction: float
+    place: str = ""
+
+
+@dataclass(frozen=True)
 class RecordingEnd:
     """When and why a recording was written.
 
@@ -37,6 +52,7 @@ class RecordingEnd:
         optimizers: Those that existed at a failure in the first step.
         phantom_device: The simulated device, or "" for a real or unknown one.
         scratch: Scratch memory of cuDNN on a simulated device; None if it was not used.
+        sizes: Assumed sizes on a simulated device; None if there are none.
         pid: Id of the recorded process, or None if unknown.
     """
 
@@ -46,6 +62,7 @@ class RecordingEnd:
     optimizers: tuple[Optimizer, ...] = ()
     phantom_device: str = ""
     scratch: Scratch | None = None
+    sizes: AssumedSizes | None = None
     pid: int | None = None
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from memdiag.analyzers import settings
+from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.context import Context
 from memdiag.errors import RefusedFile
 from memdiag.recorder.columns import pack_bytes
@@ -130,6 +131,18 @@ def test_sizes_that_were_assumed_are_told(opened):
     assert "the fraction 0.25 of their elements, and --selected 0..1" in notes["MD932"]
     largest = notes_of(opened(phantom=True, phantom_device={"assumed_sizes": {**sizes, "fraction": 1.0}}))
     assert largest["MD932"].startswith("the peak is an upper bound: 3 sizes depend on values")
+
+
+@pytest.mark.parametrize(
+    ("fraction", "said"),
+    [(1.0, "assumed the largest, so the peak is an upper bound"), (0.25, "assumed that the fraction 0.25 of elements")],
+)
+def test_the_first_screen_says_that_the_peak_depends_on_assumed_sizes(fraction, said, opened):
+    sizes = {"fraction": fraction, "count": 3, "places": [{"where": "nms.py:7", "count": 3}], "last": "nms.py:7"}
+    verdict = build_report(opened(phantom=True, phantom_device={"assumed_sizes": sizes})).verdict
+    assert verdict.assumed.startswith("3 sizes depend on values, first at nms.py:7.")
+    assert said in verdict.assumed
+    assert build_report(opened(phantom=True, phantom_device={})).verdict.assumed == ""
 
 
 def test_what_was_computed_and_what_could_not_be_timed_is_told(opened):

@@ -73,6 +73,7 @@ def verdict(
         prediction=_prediction(chosen[0] if chosen else None, result, results, replay=replay),
         calibration=_calibration(trace, device.device, results, replay=replay),
         fits_basis=basis,
+        assumed=_assumed(trace),
     )
 
 
@@ -137,6 +138,16 @@ def _prediction(finding: Finding | None, result: WhatIf | None, results: Sequenc
         stuck = any(each.num_recorded_ooms for each in results) and not any(is_solution(each) for each in results)
         return phrase("verdict.predicted.stuck" if stuck else "verdict.predicted.none", count=len(results))
     return phrase("verdict.predicted.unknown" if replay else "verdict.predicted.skipped")
+
+
+def _assumed(trace: Trace) -> Phrase | str:
+    sizes = trace.recorded.ended.sizes if trace.recorded else None
+    if sizes is None:
+        return ""
+    place = phrase("verdict.assumed.place", place=sizes.place) if sizes.place else ""
+    if sizes.fraction == 1:
+        return phrase("verdict.assumed.all", count=sizes.count, place=place)
+    return phrase("verdict.assumed.fraction", count=sizes.count, place=place, fraction=f"{sizes.fraction:g}")
 
 
 def _calibration(trace: Trace, device: int, results: Sequence[WhatIf], *, replay: bool) -> Phrase:

@@ -19,7 +19,6 @@ from memdiag.units import format_bytes
 
 MOST_ROWS = 8
 _LABEL = 10  # columns of the labels
-_ASSUMED_SIZES = "MD932"
 _PARTS = ("rounding", "pending", "stranded", "foreign", "cache")
 
 
@@ -94,9 +93,6 @@ def _memory(summary: RunSummary, found: RunMemory) -> Iterator[str]:
     yield from _verdict(found.report)
     for device in found.report.devices:
         yield from _device(found.report, device)
-    for note in found.report.notes:
-        if note.code == _ASSUMED_SIZES and note.text not in found.steered:
-            yield row(phrase("record.note"), note.text)
     for memory in found.report.libraries:
         held = format_bytes(memory.live_bytes)
         facts = phrase("record.libraries.held", library=memory.library, bytes=held, count=len(memory.communicators))

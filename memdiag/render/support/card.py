@@ -40,6 +40,7 @@ def rows(verdict: Verdict, *, brief: bool = False) -> list[CardRow]:
         CardRow(phrase("verdict.label.first"), plain(remedy), plain(verdict.command)),
         CardRow(phrase("verdict.label.predicted"), plain(verdict.prediction)),
         CardRow(phrase("verdict.label.calibration"), plain(verdict.calibration)),
+        CardRow(phrase("verdict.label.assumed"), plain(verdict.assumed)),
     )
     return [row for row in (every[1:3] if brief else every) if row.text]
 

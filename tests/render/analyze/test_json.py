@@ -43,7 +43,7 @@ def test_keys_in_order(samples):
             "peak_reserved_bytes",
             "predicted_peak_reserved_bytes",
         ),
-        *("fits", "prediction", "calibration", "fits_basis"),
+        *("fits", "prediction", "calibration", "fits_basis", "assumed"),
     ]
     assert shown["schema_version"] == 2
     assert list(shown["source"]) == [
