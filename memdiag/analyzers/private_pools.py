@@ -19,6 +19,7 @@ from memdiag.analyzers.support.places import moment_name, when
 from memdiag.diagnosis.remedies import present
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import joined, phrase
+from memdiag.trace.labels import notes_of
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.table import Array
@@ -187,7 +188,7 @@ def _kind(view: DeviceView, rows: Array, major: int) -> str:
 def _metadata(view: DeviceView, rows: Array) -> str:
     """Returns the text that most allocations of a pool have as metadata, or ""."""
     born = view.device.tensors.alloc_at[rows]
-    texts = view.device.events["user_metadata"][born[born >= 0]]
+    texts = notes_of(view.trace, view.device)[born[born >= 0]]
     texts = texts[texts >= 0]
     if not len(texts):
         return ""

@@ -10,9 +10,10 @@ both of two forms:
 
 from __future__ import annotations
 
+import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .columns import pack
@@ -54,6 +55,10 @@ class Marks:
     Args:
         position: Returns the allocator's position (device, allocs, frees); called only for phases and steps, since it
             takes about 20 microseconds.
+
+    Attributes:
+        lock: Held while rows are appended that several threads may append. Module marks need none: each thread has its
+            own columns.
     """
 
     def __init__(self, position: Callable[[], Position]) -> None:
@@ -61,11 +66,13 @@ class Marks:
         self.added: Callable[[int, Position], None] | None = None  # called after a mark was added
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
-        self._marks = {name: array("q") for name in ("time_ns", "kind", "value", "device", "allocs", "frees")}
+        self.lock = threading.RLock()
+        columns = ("time_ns", "kind", "value", "device", "allocs", "frees", "thread")
+        self._marks = {name: array("q") for name in columns}
         self._before = array("q")  # for each mark, the previous one of the same kind and value
         self._latest: dict[tuple[int, ...], int] = {}
         self._noted: dict[int, int] = {}  # by name: how many marks of the recorder itself
-        self._modules = {name: array("q") for name in ("time_ns", "name", "device", "allocs", "frees")}
+        self._modules = {0: _module_columns()}  # by thread
         self._seen = {name: array("q") for name in ("device", "addr", "category", "name", "first", "last")}
         self._rows: dict[tuple[int, int, int, int], int] = {}
         # addresses, rows, and the last mark at which they were the same
@@ -80,10 +87,10 @@ class Marks:
             self.names.append(text)
         return number
 
-    def add(self, kind: int, value: int) -> int:
-        """Adds a mark; returns its number."""
+    def add(self, kind: int, value: int, thread: int = 0) -> int:
+        """Adds a mark of a thread; returns its number."""
         device, allocs, frees = position = self._position()
-        number = self._append((time.time_ns(), kind, value, device, allocs, frees))
+        number = self._append((time.time_ns(), kind, value, device, allocs, frees, thread))
         if self.added is not None:
             self.added(kind, position)
         return number
@@ -94,7 +101,7 @@ class Marks:
         number = self._noted.get(value, 0)
         if number < _MOST_NOTES:
             self._noted[value] = number + 1
-            self._append((time.time_ns(), MARK, value, *self._position()))
+            self._append((time.time_ns(), MARK, value, *self._position(), 0))
 
     def look(self, of: int, mark: int) -> int:
         """Adds a mark at the time of another one, from which the tensors of a model or optimizer are seen.
@@ -102,12 +109,12 @@ class Marks:
         Returns its number.
         """
         columns = self._marks
-        _, _, _, *position = (column[mark] for column in columns.values())
-        return self._append((columns["time_ns"][mark], LOOK, of, *position))
+        _, _, _, *rest = (column[mark] for column in columns.values())
+        return self._append((columns["time_ns"][mark], LOOK, of, *rest))
 
     def here(self) -> int:
         """Adds a look at this moment that records no model or optimizer; returns its number."""
-        return self._append((time.time_ns(), LOOK, -1, *self._position()))
+        return self._append((time.time_ns(), LOOK, -1, *self._position(), 0))
 
     def called(self, function: str, line: str) -> None:
         """Counts a call of a function of PyTorch at a line of the program."""
@@ -120,57 +127,63 @@ class Marks:
 
         The allocator is in the middle of the request, so its position is not queried.
         """
-        self._append((time.time_ns(), OOM, 0, device, -1, -1))
+        self._append((time.time_ns(), OOM, 0, device, -1, -1, 0))
 
     def _append(self, values: tuple[int, ...]) -> int:
-        for column, value in zip(self._marks.values(), values):
-            column.append(value)
-        number = len(self._before)
-        self._before.append(self._latest.get(values[1:3], -1))
-        self._latest[values[1:3]] = number
+        with self.lock:
+            for column, value in zip(self._marks.values(), values):
+                column.append(value)
+            number = len(self._before)
+            self._before.append(self._latest.get(values[1:3], -1))
+            self._latest[values[1:3]] = number
         return number
 
     def __len__(self) -> int:
         return len(self._marks["kind"])
 
-    def module_appenders(self) -> tuple[Callable[[int], None], Callable[[int], None]]:
-        """Returns the functions that append the time and the name (-1: none) of a module mark.
+    def module_appenders(self, thread: int = 0) -> tuple[Callable[[int], None], Callable[[int], None]]:
+        """Returns the functions that append the time and the name (-1: none) of a module mark of a thread.
 
         They are separate bound methods for speed: a model has many modules.
         """
-        return self._modules["time_ns"].append, self._modules["name"].append
+        columns = self._modules.setdefault(thread, _module_columns())
+        return columns["time_ns"].append, columns["name"].append
 
-    def place_module(self, position: Position) -> None:
-        """Stores the allocator's position for the module mark just added."""
-        self._pad(len(self._modules["name"]) - 1)
+    def place_module(self, position: Position, thread: int = 0) -> None:
+        """Stores the allocator's position for the module mark that a thread has just added."""
+        columns = self._modules[thread]
+        _pad(columns, len(columns["name"]) - 1)
         for column, value in zip(("device", "allocs", "frees"), position):
-            self._modules[column].append(value)
+            columns[column].append(value)
 
-    def _pad(self, length: int) -> None:
-        """Fills the positions of module marks that have none."""
-        for column in ("device", "allocs", "frees"):
-            missing = length - len(self._modules[column])
-            if missing > 0:
-                self._modules[column].extend(array("q", [-1]) * missing)
+    def _even_out(self, columns: Sequence[array[int]]) -> None:
+        """Drops a row that ctrl-C left incomplete: later values would be aligned with the wrong times."""
+        length = min(map(len, columns))
+        for column in columns:
+            del column[length:]
 
-    def _even_out(self) -> None:
-        """Drops a mark that ctrl-C left incomplete: later values would be aligned with the wrong times."""
-        times, names, *places = self._modules.values()
-        for columns in ([*self._marks.values(), self._before], [times, names]):
-            length = min(map(len, columns))
-            for column in columns:
-                del column[length:]
+    def trim(self, thread: int = 0) -> None:
+        """Drops the oldest half of a thread's module marks if there are too many, and of short-lived tensors seen.
+
+        Args:
+            thread: The present thread: another one may append to its own columns at this moment.
+        """
+        with self.lock:
+            self._even_out([*self._marks.values(), self._before])
+            self._trim_seen()
+        columns = self._modules.setdefault(thread, _module_columns())
+        times, names, *places = columns.values()
+        self._even_out((times, names))
         for column in places:  # usually shorter: most marks have none
             del column[len(names) :]
-
-    def trim(self) -> None:
-        """Drops the oldest half of the module marks if there are too many, and likewise of short-lived tensors seen."""
-        self._even_out()
-        length = len(self._modules["name"])
-        if length > _MOST_MODULE_MARKS:
-            self._pad(length)
-            for column in self._modules.values():
+        length = len(names)
+        if length > _MOST_MODULE_MARKS // len(self._modules):
+            _pad(columns, length)
+            for column in columns.values():
                 del column[: length // 2]
+
+    def _trim_seen(self) -> None:
+        """Drops the oldest half of the gradients and inputs seen if there are too many."""
         seen = self._seen
         length = len(seen["addr"])
         if length > _MOST_SEEN:
@@ -238,10 +251,12 @@ class Marks:
         """
         for group in self._groups:
             self._settle(group)
-        times, names, *places = self._modules.values()
-        length = min(len(times), len(names))
-        positions = [column + array("q", [-1]) * (length - len(column)) for column in places]
-        modules = dict(zip(self._modules, (times, names, *positions)))
+        modules: dict[str, array[int]] = {name: array("q") for name in (*self._modules[0], "thread")}
+        for thread, columns in list(self._modules.items()):
+            length = min(len(columns["time_ns"]), len(columns["name"]))
+            for name, column in columns.items():
+                modules[name] += column[:length] + array("q", [-1]) * (length - len(column))
+            modules["thread"] += array("q", [thread]) * length
         return {
             "names": list(self.names),
             "calls": {function: dict(lines) for function, lines in self._calls.items()},
@@ -249,6 +264,18 @@ class Marks:
             "modules": _packed(modules),
             "tensors": _packed(self._seen),
         }
+
+
+def _module_columns() -> dict[str, array[int]]:
+    return {name: array("q") for name in ("time_ns", "name", "device", "allocs", "frees")}
+
+
+def _pad(columns: dict[str, array[int]], length: int) -> None:
+    """Fills the positions of module marks that have none."""
+    for name in ("device", "allocs", "frees"):
+        missing = length - len(columns[name])
+        if missing > 0:
+            columns[name].extend(array("q", [-1]) * missing)
 
 
 def _packed(columns: dict[str, array[int]]) -> dict[str, str]:

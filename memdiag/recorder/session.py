@@ -206,7 +206,7 @@ class Session:
         """Called in a child of fork; returns whether it continues the recording: no device was used before."""
         global _session  # noqa: PLW0603
         if not self.backends and not self._written and not self._first_use.is_waiting:
-            self._pid, self._lock = os.getpid(), threading.RLock()
+            self._pid, self._lock, self.marks.lock = os.getpid(), threading.RLock(), threading.RLock()
             return True
         _session = None
         self._on, self.backends = False, []

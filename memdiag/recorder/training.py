@@ -2,7 +2,7 @@
 
 A step ends with an optimizer step; several in a row count as one (``step_ends.py``: several optimizers). Once the
 program ends steps itself, each of its calls is one step. Code compiled by torch.compile does not contain these
-hooks: they return at once during tracing.
+hooks: they return at once during tracing. Each thread has its own phase and its own stack of modules.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .naming import Naming
 from .other_optimizers import OtherOptimizers
 from .placing import Placing
 from .step_ends import StepEnds
+from .threads import ModuleStack, Thread, Threads
 
 LIMIT = "set_per_process_memory_fraction"
 
@@ -49,12 +50,11 @@ class Training:
         self._naming = naming
         self._stepped = stepped
         self._local = threading.local()
-        self._phase = INITIALISATION
+        self._threads = Threads(torch)
         self._passed = False  # a forward or backward has run since the last optimizer step
         self._step_ends = StepEnds()
         self._is_declared = False  # the program ends its steps itself
         self._has_ended = False  # a hook has ended the step that the program has not ended yet
-        self._in_backward = 0
         self._captures = Captures(torch, marks)
         self._others = OtherOptimizers(
             lambda optimizer: self._before_optimizer(optimizer, (), {}),
@@ -114,7 +114,7 @@ class Training:
         """
         local, marks, known, learn = self._local, self._marks, self._naming.modules, self._naming.module
         add_time, add_name = marks.module_appenders()
-        now = time.time_ns
+        now, of_main = time.time_ns, list
 
         def before(module: Any, args: Any) -> None:
             if compiling():
@@ -122,7 +122,7 @@ class Training:
             try:
                 stack = local.stack
             except AttributeError:
-                stack = local.stack = []
+                stack = self._enter_thread()
             try:
                 if not stack:
                     self._enter_root(module, args)
@@ -130,11 +130,16 @@ class Training:
                 if name is None:
                     name = learn(module)
                 stack.append(name)
-                add_time(now())
-                add_name(name)
+                is_main = type(stack) is of_main
+                if is_main:
+                    add_time(now())
+                    add_name(name)
+                else:
+                    stack.add_time(now())
+                    stack.add_name(name)
                 placing = self.placing
                 if placing is not None and len(stack) <= placing.deepest + 1:
-                    marks.place_module(placing())
+                    marks.place_module(placing(), 0 if is_main else stack.thread)
             except Exception as error:  # noqa: BLE001
                 report("module hook", error)
 
@@ -146,11 +151,16 @@ class Training:
                 if not stack:
                     return
                 stack.pop()
-                add_time(now())
-                add_name(stack[-1] if stack else -1)
+                is_main = type(stack) is of_main
+                if is_main:
+                    add_time(now())
+                    add_name(stack[-1] if stack else -1)
+                else:
+                    stack.add_time(now())
+                    stack.add_name(stack[-1] if stack else -1)
                 placing = self.placing
                 if placing is not None and len(stack) <= placing.deepest:
-                    marks.place_module(placing())
+                    marks.place_module(placing(), 0 if is_main else stack.thread)
                 if not stack:
                     self._leave_root()
             except Exception as error:  # noqa: BLE001
@@ -158,22 +168,42 @@ class Training:
 
         return before, after
 
+    def _enter_thread(self) -> list[int]:
+        """Makes the present thread known; returns its stack of modules."""
+        thread = self._local.thread = self._threads.enter()
+        number = thread.number
+        stack = self._local.stack = ModuleStack(number, self._marks.module_appenders(number)) if number else []
+        return stack
+
+    @property
+    def _thread(self) -> Thread:
+        """The present thread."""
+        if not hasattr(self._local, "thread"):
+            self._enter_thread()
+        thread: Thread = self._local.thread
+        return thread
+
+    def _is_in_backward(self) -> bool:
+        """Returns whether the present thread is in backward, where activation checkpointing recomputes a forward."""
+        thread = self._thread
+        return bool(thread.in_backward) or (thread.is_foreign and self._threads.is_in_backward)
+
     def _enter_root(self, module: Any, args: Any) -> None:
-        if self._in_backward:  # activation checkpointing recomputes a forward
+        if self._is_in_backward():
             return
         began = time.perf_counter()
         mark = self._mark_phase(FORWARD)
-        self._naming.root(module, args, mark)
+        with self._marks.lock:
+            self._naming.root(module, args, mark)
         self.seconds += time.perf_counter() - began
 
     def _leave_root(self) -> None:
         self._passed = True
-        if not self._in_backward:
+        if not self._is_in_backward():
             self._mark_phase(OUTSIDE)
 
     def _mark_phase(self, phase: int) -> int:
-        self._phase = phase
-        return self._marks.add(PHASE, phase)
+        return self._marks.add(PHASE, phase, self._thread.number)
 
     def watch_limit(self, home: Any) -> None:
         """Notes the lines that limit the memory of a device; ``home`` is torch.cuda or the like."""
@@ -222,18 +252,19 @@ class Training:
         self._replaced.append((owner, name, wrapped, original))
 
     def _enter_backward(self) -> None:
-        self._in_backward += 1
-        if self._in_backward == 1:
+        is_inner = self._is_in_backward()
+        self._threads.begin_backward(self._thread)
+        if not is_inner:
             try:
-                self._local.stack = []  # an exception may have left a forward open
+                self._local.stack.clear()  # an exception may have left a forward open
                 self._mark_phase(BACKWARD)
                 self._marks.called("backward", calling_line(sys._getframe(2)))
             except Exception as error:  # noqa: BLE001
                 report("backward", error)
 
     def _leave_backward(self) -> None:
-        self._in_backward -= 1
-        if self._in_backward == 0:
+        self._threads.end_backward(self._thread)
+        if not self._is_in_backward():
             self._passed = True
             try:
                 self._mark_phase(OUTSIDE)
@@ -245,7 +276,8 @@ class Training:
         try:
             began = time.perf_counter()
             mark = self._mark_phase(OPTIMIZER)
-            self._naming.gradients(optimizer, mark)
+            with self._marks.lock:
+                self._naming.gradients(optimizer, mark)
             self.seconds += time.perf_counter() - began
         except Exception as error:  # noqa: BLE001
             report("optimizer hook", error)
@@ -254,12 +286,13 @@ class Training:
         try:
             began = time.perf_counter()
             mark = self._mark_phase(OUTSIDE)
-            self._naming.states(optimizer, mark)
+            with self._marks.lock:
+                self._naming.states(optimizer, mark)
             self.seconds += time.perf_counter() - began
             if self._passed:
                 self._passed = False
                 # an optimizer per parameter, which steps during backward, does not follow an order of optimizers
-                if (self._in_backward or self._step_ends.ends(optimizer)) and not (
+                if (self._is_in_backward() or self._step_ends.ends(optimizer)) and not (
                     self._is_declared and self._has_ended
                 ):
                     self._has_ended = True
@@ -283,7 +316,7 @@ class Training:
         self._passed = False
         self.steps += 1
         self._marks.add(STEP, self.steps)
-        self._marks.trim()
+        self._marks.trim(self._thread.number)
         if self.placing is not None:
             self.placing.stepped()
         self._stepped(self.steps)

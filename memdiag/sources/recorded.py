@@ -22,12 +22,14 @@ from memdiag.units import format_us
 FORMAT = 1
 _MARKS = ("time_ns", "kind", "value", "device", "allocs", "frees")
 _MODULES = ("time_ns", "name", "device", "allocs", "frees")
+_THREAD = "thread"  # a column of marks and modules; missing in files of earlier versions
 _TENSORS = ("device", "addr", "category", "name", "first", "last")
 _MOST_NAME = 300
 _MOST_VARIABLES = 64
 _MOST_CATEGORY = 8
 _MOST_SECONDS = 1e9
 _MOST_RANKS = 1 << 24
+_MOST_THREADS = 1 << 16
 _MOST_VALUE = 1 << 30  # keeps step numbers within 32 bits
 
 
@@ -44,6 +46,8 @@ def recorded_in(own: Mapping[str, Any]) -> ProcessMarks | None:
         raise ValueError("the names of its marks are damaged")
     tables = {"marks": _MARKS, "modules": _MODULES, "tensors": _TENSORS}
     marks, modules, tensors = _tables(own, tables).values()
+    for table, columns in (("marks", marks), ("modules", modules)):
+        columns[_THREAD] = _threads(own[table], len(columns["time_ns"]))
     for name in (modules["name"], tensors["name"]):
         if len(name) and (name.max() >= len(names) or name.min() < -1):
             raise ValueError("a mark refers to a name that is not there")
@@ -163,6 +167,20 @@ def _tables(own: Mapping[str, Any], tables: Mapping[str, Sequence[str]]) -> dict
         if len({len(column) for column in columns.values()}) > 1:
             raise ValueError(f"the columns of its {table} are not of one length")
         found[table] = columns
+    return found
+
+
+def _threads(table: Mapping[str, Any], length: int) -> Array:
+    """Returns the number of the thread of each row; 0: the main thread.
+
+    Raises:
+        ValueError: The column is damaged.
+    """
+    if _THREAD not in table:
+        return np.zeros(length, np.int64)
+    found = _tables({"rows": table}, {"rows": (_THREAD,)})["rows"][_THREAD]
+    if len(found) != length or (length and (found.min() < 0 or found.max() > _MOST_THREADS)):
+        raise ValueError("the threads of its marks are damaged")
     return found
 
 

@@ -26,6 +26,7 @@ from memdiag.trace.recorded import phases_of, sampled_at, seen_in
 from memdiag.trace.recording import ProcessMarks
 from memdiag.trace.spans import lay_out
 from memdiag.trace.table import Array
+from memdiag.trace.threads import threads_in
 
 BASES = ("phase", "step", "category", "lifetime")
 
@@ -39,6 +40,7 @@ def annotate(trace: Trace, recorded: ProcessMarks | None = None) -> Trace:
     if all(name in trace.bases for name in BASES):
         return trace
     evidence = read_stacks(trace.stacks)
+    recorded = recorded and replace(recorded, threads=threads_in(trace.strings))
     seen = [seen_in(recorded, device) for device in trace.devices] if recorded is not None else []
     if recorded is not None:
         trace = replace(

@@ -24,7 +24,7 @@ def with_labels(trace: Trace) -> Trace:
     numbers: dict[str, int] = {}
     devices = []
     for device in trace.devices:
-        label = _first_notes(device)
+        label = _first_notes(trace, device)
         for tensor, notes in _later_notes(device).items():
             texts = dict.fromkeys(strings[note] for note in (int(label[tensor]), *notes) if note >= 0)
             text = _BETWEEN.join(texts)
@@ -37,9 +37,16 @@ def with_labels(trace: Trace) -> Trace:
     return replace(trace, devices=tuple(devices), strings=tuple(strings))
 
 
-def _first_notes(device: DeviceTrace) -> Array:
+def notes_of(trace: Trace, device: DeviceTrace) -> Array:
+    """Returns the text that the program, not a recorder, set for each event (index into strings; -1: none)."""
+    said = device.events.user_metadata
+    threads = trace.recorded.threads if trace.recorded is not None else {}
+    return np.where(np.isin(said, list(threads)), -1, said) if threads else said
+
+
+def _first_notes(trace: Trace, device: DeviceTrace) -> Array:
     """Returns the text that was set when each tensor was allocated (int32, index into strings)."""
-    said, born = device.events.user_metadata, device.tensors.alloc_at
+    said, born = notes_of(trace, device), device.tensors.alloc_at
     if not len(said):
         return np.full(len(born), -1, np.int32)
     label: Array = np.where(born >= 0, said[np.maximum(born, 0)], -1).astype(np.int32)

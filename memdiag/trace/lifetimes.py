@@ -1,7 +1,7 @@
 """How long each tensor lives, measured in phases and steps rather than in events.
 
 Two tensors that both live for a thousand events may differ in kind: an activation that waits for its backward, and a
-scratch buffer of one long forward. A *visit* is one uninterrupted stretch of a phase.
+scratch buffer of one long forward. A *visit* is one stretch of a phase that its thread does not interrupt.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Lives:
         next_phase, previous_phase: int8: the phases after and before the visit in which it was allocated.
         num_allocs: Number of other allocations during its life.
         last_step: The last step of the trace, or -1 if there are none.
+        thread: Number of the thread that allocated it; 0 for the main thread, for autograd's threads, and if unknown.
     """
 
     phase_alloc: Array
@@ -66,6 +67,7 @@ class Lives:
     previous_phase: Array
     num_allocs: Array
     last_step: int
+    thread: Array
 
     @property
     def steps_survived(self) -> Array:
@@ -77,15 +79,11 @@ class Lives:
 def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) -> Lives:
     """Returns allocation and free of every tensor of a device."""
     tensors, n = device.tensors, device.num_events
-    visit = np.zeros(n + 1, index_type(n))
-    np.cumsum(marks.phase[1:] != marks.phase[:-1], out=visit[1:n])
+    visit, surroundings = _visits(marks, n)
     last_visit = int(visit[n - 1]) if n else 0
-    visit[n] = last_visit + 1
     phase, step = np.append(marks.phase, UNKNOWN).astype(np.int8), np.append(marks.step, -1).astype(np.int32)
     before, kept = tensors.alloc_at < 0, tensors.free_requested_at >= n
     born, dies = np.where(before, n, tensors.alloc_at), np.minimum(tensors.free_requested_at, n)
-    starts = np.flatnonzero(np.append(True, marks.phase[1:] != marks.phase[:-1])) if n else np.empty(0, np.int64)
-    visited = np.concatenate(([UNKNOWN], marks.phase[starts], [UNKNOWN] * (2 if n else 3))).astype(np.int8)
     allocs = np.zeros(n + 1, index_type(n))
     np.cumsum(device.events.action == schema.ALLOC, out=allocs[:n])
     allocs[n] = allocs[n - 1] if n else 0
@@ -101,10 +99,35 @@ def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) ->
         at_exit=~kept & (dies > training[-1] if len(training) else False),
         same_visit=~before & ~kept & (visit[born] == visit[dies]) & (phase[born] != UNKNOWN),
         open=~before & kept & (visit[born] == last_visit) & _ends_in_failure(device, visit[:n]),
-        next_phase=visited[visit[born] + 2],
-        previous_phase=visited[visit[born]],
+        next_phase=surroundings[1][visit[born]],
+        previous_phase=surroundings[0][visit[born]],
         num_allocs=np.where(before, allocs[dies], allocs[dies] - allocs[born]),
         last_step=int(marks.step.max(initial=-1)),
+        thread=np.append(np.zeros(n, np.int64) if marks.thread is None else marks.thread, 0)[born],
+    )
+
+
+def _visits(marks: EventPhases, n: int) -> tuple[Array, tuple[Array, Array]]:
+    """Returns the visit of every event, and of every visit the phases before and after it.
+
+    The visits of each thread are numbered one after the other. One more event and one more visit stand for
+    everything outside the trace.
+    """
+    order = np.arange(n) if marks.thread is None else np.argsort(marks.thread, kind="stable")
+    phase = marks.phase[order]
+    thread = np.zeros(n, np.int64) if marks.thread is None else marks.thread[order]
+    is_first = np.append(True, (phase[1:] != phase[:-1]) | (thread[1:] != thread[:-1])) if n else np.empty(0, bool)
+    visit = np.zeros(n + 1, index_type(n))
+    visit[order] = np.cumsum(is_first) - 1
+    starts = np.flatnonzero(is_first)
+    visit[n] = len(starts)
+    same_thread = thread[starts][1:] == thread[starts][:-1]
+    before = np.where(same_thread, phase[starts][:-1], UNKNOWN)
+    after = np.where(same_thread, phase[starts][1:], UNKNOWN)
+    outer = [UNKNOWN, UNKNOWN] if n else [UNKNOWN]
+    return visit, (
+        np.concatenate((outer[:1], before, outer[1:])).astype(np.int8),
+        np.concatenate((after, outer)).astype(np.int8),
     )
 
 

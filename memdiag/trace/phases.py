@@ -40,12 +40,16 @@ PASSES_AFTER_ONLY_STEP = 2
 
 @dataclass(frozen=True)
 class EventPhases:
-    """Phase (int8) and step (int32) of every event of a device, and their basis ("stacks", "periodicity", …)."""
+    """Phase (int8) and step (int32) of every event of a device, and their basis ("stacks", "periodicity", …).
+
+    ``thread`` is the number of the thread of each event, or None if all phases follow each other.
+    """
 
     phase: Array
     step: Array
     phase_basis: str
     step_basis: str
+    thread: Array | None = None
 
 
 def mark(device: DeviceTrace, evidence: StackEvidence, spans: NamedSpans) -> EventPhases:

@@ -18,6 +18,7 @@ from memdiag.trace.model import DeviceTrace
 from memdiag.trace.phases import EventPhases
 from memdiag.trace.recording import HeldTensor, ProcessMarks
 from memdiag.trace.table import Array
+from memdiag.trace.threads import event_threads, of_each_thread
 
 PHASE, STEP, MARK, LOOK, OOM = range(5)
 UNNAMED = -1
@@ -62,14 +63,25 @@ def phases_of(recorded: ProcessMarks, device: DeviceTrace) -> EventPhases | None
     kind, value, n = recorded.marks["kind"], recorded.marks["value"], device.num_events
     where = place(recorded, device, recorded.marks)
     phases = np.flatnonzero((kind == PHASE) & (where >= 0) & (value > _UNKNOWN) & (value < len(schema.PHASES)))
-    if not np.isin(value[phases], (_FORWARD, _BACKWARD, _OPTIMIZER)).any():
+    trains = np.isin(value[phases], (_FORWARD, _BACKWARD, _OPTIMIZER))
+    if not trains.any():
         return None
-    number = value[phases].copy()
-    # A loss computed from the model's output is between the end of forward and the beginning of backward.
-    loss = (number[1:-1] == _OUTSIDE) & (number[:-2] == _FORWARD) & (number[2:] == _BACKWARD)
-    number[1:-1][loss] = _FORWARD
-    phase = _spread(where[phases], number, n, _UNKNOWN).astype(np.int8)
-    first = where[phases[np.isin(number, (_FORWARD, _BACKWARD, _OPTIMIZER))][0]]
+
+    def timeline(chosen: Array) -> Array:
+        number = value[phases[chosen]]
+        # A loss computed from the model's output is between the end of forward and the beginning of backward.
+        loss = (number[1:-1] == _OUTSIDE) & (number[:-2] == _FORWARD) & (number[2:] == _BACKWARD)
+        number[1:-1][loss] = _FORWARD
+        return _spread(where[phases[chosen]], number, n, _UNKNOWN).astype(np.int8)
+
+    thread = event_threads(recorded, device)
+    of_mark = recorded.marks["thread"][phases]
+    phase, others = of_each_thread(thread, of_mark, timeline)
+    first = where[phases[trains][0]]
+    if thread is not None and np.isin(of_mark[trains], list(others)).all():  # other threads run the model
+        phase[(thread == 0) & (np.arange(n) >= first)] = _OUTSIDE
+    for other in others.values():  # autograd's threads run the backward of any thread
+        phase[(thread == 0) & (other == _BACKWARD) & ~np.isin(phase, (_FORWARD, _OPTIMIZER))] = _BACKWARD
     ends = where[(kind == STEP) & (where >= 0)]
     requests = np.isin(device.events.action, (schema.ALLOC, schema.OOM))
     # zero_grad() after step() belongs to the preceding step. A recording of counters has no requests.
@@ -79,7 +91,7 @@ def phases_of(recorded: ProcessMarks, device: DeviceTrace) -> EventPhases | None
     np.add.at(begins, starts, 1)
     before = int(value[kind == STEP][0]) - 1 if (kind == STEP).any() else 0
     step = np.where(np.arange(n) >= first, np.cumsum(begins[:n]) - 1 + before, -1).astype(np.int32)
-    return EventPhases(phase, step, "marks", "marks")
+    return EventPhases(phase, step, "marks", "marks", thread)
 
 
 def seen_in(recorded: ProcessMarks, device: DeviceTrace) -> tuple[Array, Array]:
@@ -116,7 +128,12 @@ def module_at(recorded: ProcessMarks, device: DeviceTrace) -> Array:
     """Returns, for every event, the name of the module whose code ran, or -1."""
     where = place(recorded, device, recorded.modules)
     rows = np.flatnonzero(where >= 0)
-    return _spread(where[rows], recorded.modules["name"][rows], device.num_events, UNNAMED)
+
+    def timeline(chosen: Array) -> Array:
+        return _spread(where[rows[chosen]], recorded.modules["name"][rows[chosen]], device.num_events, UNNAMED)
+
+    of_row = recorded.modules["thread"][rows]
+    return of_each_thread(event_threads(recorded, device), of_row, timeline)[0]
 
 
 def held_in(recorded: ProcessMarks, device: DeviceTrace) -> list[tuple[int, HeldTensor]]:

@@ -108,8 +108,10 @@ class ProcessMarks:
 
     Attributes:
         names: Strings that the ``name`` columns (and the ``value`` of the program's own marks) refer to.
-        marks: Columns time_ns, kind (phase, step, mark, look, oom), value, device, allocs, frees; -1 where unknown.
-        modules: Columns time_ns, name (-1: none), device, allocs, frees: from this point on, that module's code ran.
+        marks: Columns time_ns, kind (phase, step, mark, look, oom), value, device, allocs, frees; -1 where unknown; and
+            thread (0: the main one).
+        modules: Columns time_ns, name (-1: none), device, allocs, frees, thread: from this point on, that module's code
+            ran.
         tensors: Columns device, addr, category, name, first, last: seen at every mark from ``first`` to ``last`` with
             the kind and value of ``first``.
         counts: Blocks allocated and freed on each device when the file was written.
@@ -119,6 +121,8 @@ class ProcessMarks:
         holders: Tensors whose holders were searched; empty without ``memdiag record --holders``.
         calls: By function of PyTorch ("backward"; with memdiag fix also "zero_grad"): lines that called it, and how
             often.
+        threads: Number of the thread for each text that the recorder set for the allocations of a thread, by index into
+            ``Trace.strings``.
     """
 
     names: tuple[str, ...]
@@ -132,6 +136,7 @@ class ProcessMarks:
     process: RecordedProcess = field(default_factory=RecordedProcess)
     holders: tuple[HeldTensor, ...] = ()
     calls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    threads: Mapping[int, int] = field(default_factory=dict)
 
     def line_of(self, function: str) -> str:
         """Returns the line that called a function most often, or "" if that is unknown."""

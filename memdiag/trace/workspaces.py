@@ -38,9 +38,25 @@ def blas_workspaces(device: DeviceTrace, lives: Lives, evidence: StackEvidence) 
     large = size == HOPPER_WORKSPACE
     # A GPU older than Hopper has workspaces of the other size. C++ frames identify workspaces without this rule.
     if not found.any() and not evidence.workspace[device.tensors.stack[large]].any():
-        for stream in np.unique(device.tensors.stream[large]):
-            found[_of_stream(device, lives, evidence, int(stream))] = True
+        program = _programs(lives, large)
+        pairs = np.unique(np.column_stack((device.tensors.stream[large], program[large])), axis=0)
+        for stream, thread in pairs.tolist():
+            own = (device.tensors.stream == stream) & (program == thread)
+            found[_of_stream(device, lives, evidence, own)] = True
     return found
+
+
+def _programs(lives: Lives, large: Array) -> Array:
+    """Returns the thread of the program for which each tensor was allocated; each has its own workspace.
+
+    Autograd's threads have no number. They work for the main thread, or for the first other one if the main thread
+    runs no model.
+    """
+    others = lives.thread[large & (lives.thread > 0)]
+    runs_main = (large & (lives.thread == 0) & (lives.phase_alloc == FORWARD)).any()
+    if runs_main or not len(others):
+        return lives.thread
+    return np.where(lives.thread == 0, others.min(), lives.thread)
 
 
 def convolution_workspaces(device: DeviceTrace, evidence: StackEvidence, planned: Collection[int]) -> Array:
@@ -61,13 +77,16 @@ def convolution_workspaces(device: DeviceTrace, evidence: StackEvidence, planned
     return found
 
 
-def _of_stream(device: DeviceTrace, lives: Lives, evidence: StackEvidence, stream: int) -> list[int]:
-    """Returns the rows of the workspaces of 32 MiB of a stream: of the forward and of autograd's thread."""
+def _of_stream(device: DeviceTrace, lives: Lives, evidence: StackEvidence, own: Array) -> list[int]:
+    """Returns the rows of the workspaces of 32 MiB: of the forward and of autograd's thread.
+
+    ``own`` marks the tensors of one stream and one thread of the program.
+    """
     tensors, born = device.tensors, lives.phase_alloc
     made = evidence.loading | evidence.moving | evidence.kv_cache | evidence.state | evidence.optimizer
-    sized = (tensors.requested_bytes == HOPPER_WORKSPACE) & (tensors.stream == stream)
+    sized = (tensors.requested_bytes == HOPPER_WORKSPACE) & own
     fits = sized & (lives.kept | lives.at_exit) & ~made[tensors.stack]
-    rows = np.flatnonzero((tensors.stream == stream) & ~lives.before)
+    rows = np.flatnonzero(own & ~lives.before)
     rows = rows[np.argsort(tensors.alloc_at[rows], kind="stable")]
     steps = lives.step_alloc[rows]
     # The first multiplication is in the first step.

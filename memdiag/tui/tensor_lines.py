@@ -9,6 +9,7 @@ from rich.text import Text
 from memdiag import vocabulary
 from memdiag.analyzers.support.places import group_name
 from memdiag.text import joined, phrase
+from memdiag.trace.labels import notes_of
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
 from memdiag.tui.lines import DIM, STRONG, Lines, cell, fitted, short
 from memdiag.tui.models.at_cursor import since_us
@@ -175,7 +176,7 @@ class TensorLines(Lines):
                 ("pool", group_name(device, int(tensors.group[row]))),
             ]
         made = int(tensors.alloc_at[row])
-        said = int(device.events.user_metadata[made]) if made >= 0 else -1
+        said = int(notes_of(here.trace, device)[made]) if made >= 0 else -1
         if said >= 0:
             facts.append(("metadata", short(here.trace.strings[said])))
         text = Text()

@@ -85,7 +85,7 @@ def test_a_file_written_while_a_mark_is_appended_moves_no_later_value():
                         columns = marks.content()[table]
                         assert len({len(Unpacker(columns.values()).unpack(each)) for each in columns.values()}) == 1
 
-        for columns in (marks._marks, marks._modules, marks._seen):
+        for columns in (marks._marks, marks._modules[0], marks._seen):
             columns.update({name: Column("q") for name in columns})
         marks._before = Column("q")
         add_time, add_name = marks.module_appenders()

@@ -1,0 +1,102 @@
+"""The threads of a process that call modules: each has its own phase and module, and PyTorch names it in its events.
+
+The main thread is number 0. A number is free again when its thread ends, so a server that starts a thread for each
+request needs few. The allocator of CUDA stores a text of the allocating thread in each of its events
+(``_set_memory_metadata``, since torch 2.10), which the reader needs to tell threads apart. Threads that have set a text
+themselves keep it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+PREFIX = "memdiag thread "  # the text of a thread is this and its number
+
+
+class ModuleStack(list[int]):
+    """The modules (name numbers) that a thread other than the main one has entered, and its own module marks.
+
+    Attributes:
+        thread: Number of the thread.
+        add_time, add_name: Append to the columns of this thread.
+    """
+
+    __slots__ = ("add_name", "add_time", "thread")
+
+    def __init__(self, thread: int, appenders: tuple[Callable[[int], None], Callable[[int], None]]) -> None:
+        super().__init__()
+        self.thread = thread
+        self.add_time, self.add_name = appenders
+
+
+class Thread:
+    """One thread.
+
+    Attributes:
+        number: Its number.
+        in_backward: Number of calls of backward that it is in.
+        is_foreign: Whether it is one of autograd's threads, which Python did not start.
+    """
+
+    def __init__(self, number: int, free: list[int] | None, *, is_foreign: bool = False) -> None:
+        self.number, self.in_backward, self.is_foreign = number, 0, is_foreign
+        self._free = free
+
+    def __del__(self) -> None:
+        if self._free is not None:
+            self._free.append(self.number)
+
+
+class Threads:
+    """All threads that have called a module or backward.
+
+    Args:
+        torch: The module torch.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self._memory: Any = getattr(getattr(torch, "cuda", None), "memory", None)
+        self._free: list[int] = []
+        self._unused = itertools.count(1)
+        self._in_backward: list[Thread] = []
+
+    @property
+    def is_in_backward(self) -> bool:
+        """Returns whether any thread is in backward."""
+        return bool(self._in_backward)
+
+    def enter(self) -> Thread:
+        """Returns the present thread, which has called neither a module nor backward yet."""
+        me = threading.get_ident()
+        if me == threading.main_thread().ident:
+            return Thread(0, None)
+        known = threading._active.get(me)  # type: ignore[attr-defined]  # current_thread() would add the thread
+        if self._in_backward and (known is None or isinstance(known, threading._DummyThread)):
+            return Thread(self._in_backward[-1].number, None, is_foreign=True)
+        try:
+            number = self._free.pop()
+        except IndexError:
+            number = next(self._unused)
+        self._say(f"{PREFIX}{number}")
+        return Thread(number, self._free)
+
+    def begin_backward(self, thread: Thread) -> None:
+        """Notes that a thread enters backward."""
+        thread.in_backward += 1
+        if thread.in_backward == 1:
+            self._in_backward.append(thread)
+
+    def end_backward(self, thread: Thread) -> None:
+        """Notes that a thread leaves backward."""
+        thread.in_backward -= 1
+        if not thread.in_backward and thread in self._in_backward:
+            self._in_backward.remove(thread)
+
+    def _say(self, text: str) -> None:
+        """Sets the text of the present thread for the allocator's events, if it has none."""
+        memory = self._memory
+        if hasattr(memory, "_set_memory_metadata") and not memory._get_memory_metadata():
+            memory._set_memory_metadata(text)
