@@ -6,7 +6,8 @@ Each program of programs_of_others.toml that can run on the CPU runs there uncha
 in which memdiag takes no part. FOLDER and VENV are those of programs_of_others.py. The file has for each program:
 
 * all: the parts of the peak on the CPU, with the scratch memory of its kernels;
-* tensors: the parts of the peak of the tensors alone, which are the same on other devices;
+* tensors: the parts of the peak of the tensors alone, which are the same on other devices. If the program has an
+  optimizer, they are from a second run, in which the optimizer updates all parameters together, as on other devices;
 * threads: "forward" and "backward" if matrices are multiplied there: cuBLAS has a workspace for each of these threads;
 * convolves: whether a convolution runs, for which cuDNN has workspaces.
 """
@@ -24,13 +25,24 @@ from programs_of_others import run
 
 
 def count(program: Program, given: argparse.Namespace, commits: dict[str, str]) -> dict[str, object] | None:
-    """Runs one program; None if it fails."""
+    """Runs one program, once or twice; None if it fails."""
+    found = run_once(program, given, commits)
+    if not found or not found.pop("has_optimizer"):
+        return found
+    on_devices = run_once(program, given, commits, "--foreach")
+    return on_devices and {**found, "tensors": on_devices["tensors"]}
+
+
+def run_once(
+    program: Program, given: argparse.Namespace, commits: dict[str, str], *options: str
+) -> dict[str, object] | None:
+    """Runs one program with options of live_storages.py; None if it fails."""
     with tempfile.TemporaryDirectory(prefix="count-") as scratch:
         ready = unpack(program, "cpu", given, commits, Path(scratch) / "source")
         python, script, *arguments = ready.words
         result = Path(scratch) / "result.json"
         counter = HERE / "programs" / "live_storages.py"
-        command = [python, str(counter), str(result), script, *arguments, *program.counted.split()]
+        command = [python, str(counter), *options, str(result), script, *arguments, *program.counted.split()]
         status, _, took, said = run(command, ready.folder, ready.environment, given.seconds)
         if status:
             print(f"{program.family} {program.name}: exit status {status}: {said[-300:]}", file=sys.stderr)

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,21 +33,26 @@ from others_table import HERE, KINDS, Program, read_table, unpack
 from phantom_programs import cpu_seconds, entries, limit, why
 
 import memdiag
-from memdiag.analyzers.support.names import kind_words
 from memdiag.trace.schema import CATEGORIES
 from memdiag.units import format_bytes
 
 STEM = HERE.parent / "reports" / "other-programs"
 HEAD = (
-    *("family", "program", "works", "processes", "events", "peak allocated", "counted", "main part of the peak"),
-    *("as counted", "time", "of a processor", "one hash"),
+    *("family", "program", "works", "processes", "events", "peak allocated", "counted", "answer of memdiag"),
+    *("largest part", "as counted", "time", "of a processor", "one hash"),
 )
-# Parts of an estimate, and the words of memdiag for them.
+# memdiag's categories, and the parts of a count.
 PARTS = {
-    **{part: part for part in ("parameters", "gradients", "optimizer states", "activations")},
-    **{part: part for part in ("input batches", "temporary tensors")},
-    "workspaces": "library workspaces",
+    "parameter": "parameters",
+    "gradient": "gradients",
+    "optimizer_state": "optimizer states",
+    "activation": "activations",
+    "input": "input batches",
+    "temporary": "temporary tensors",
+    "workspace": "workspaces",
+    "unknown": "other tensors",
 }
+EQUAL = 0.01  # of the larger part: less is no difference
 PHANTOM = "memdiag: the phantom"
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -182,6 +187,21 @@ def measure(program: Program, given: argparse.Namespace, commits: Mapping[str, s
     return row
 
 
+def describe_again(program: Program, given: argparse.Namespace, commits: Mapping[str, str], row: Row) -> Row:
+    """Returns a row with the categories of a new run, and a new row if the run has another peak."""
+    new = Row(row.family, row.name, row.device)
+    runs, given.runs = given.runs, 1
+    new = measure(program, given, commits, new)
+    given.runs = runs
+    if not new.works or new.allocated_bytes == row.allocated_bytes:
+        print(f"{row.family} {row.name}: {new.largest or new.said}", flush=True)
+        return replace(row, cause=new.cause, largest=new.largest) if new.works else row
+    if row.hashes[1:]:
+        new = measure(program, given, commits, new)
+    print(f"{row.family} {row.name}: another peak\n{line_of(new)}", flush=True)
+    return new
+
+
 def folder_of(row: Row) -> str:
     """The name of the folder with the traces of a row."""
     return f"{row.family} {row.name} {row.device.partition(':')[0]}".replace("/", "-")
@@ -206,27 +226,25 @@ def describe(row: Row, files: Sequence[Path], ours: Sequence[str]) -> None:
     row.cause, row.said = cause_of(trace), "; ".join(ours)[:300]
     live = device.live(device.peak("allocated"))
     held = np.bincount(device.tensors.category[live], device.tensors.block_bytes[live], len(CATEGORIES))
-    largest = str(kind_words(CATEGORIES[int(held.argmax())]))
-    row.largest = next((part for part, word in PARTS.items() if word == largest), "")
+    row.largest = PARTS.get(CATEGORIES[int(held.argmax())], "")
 
 
 def same_part(row: Row, program: Program, counted: Mapping[str, int]) -> str:
-    """Whether the main part that memdiag names is the largest one of the count; "" where one of both is unknown.
+    """Compares memdiag's largest category at the peak of allocated memory with the largest part of the count.
 
-    If the first answer of memdiag names none, its largest category at the peak of allocated memory takes its place. For
-    convolutions on a GPU, the memory that the count lacks is scratch memory of cuDNN.
+    For convolutions on a GPU, the memory that the count lacks is scratch memory of cuDNN. The answer is "yes" if both
+    are the same, or equal within 1 %, and "" if one of both is unknown.
     """
-    named = next((part for part, word in PARTS.items() if word in row.cause), None) or row.largest
     parts = dict(counted)
     if program.convolves and row.device.startswith("cuda"):
         tensors = sum(size for part, size in parts.items() if part != "workspaces")
         parts["workspaces"] = max(parts.get("workspaces", 0), row.allocated_bytes - tensors)
-    if not parts or not named or not row.works:
+    if not parts or not row.largest or not row.works:
         return ""
     largest = max(parts, key=lambda part: parts[part])
-    return (
-        "yes" if largest == named else f"no: {PARTS.get(largest, largest)} ({parts[largest] / sum(parts.values()):.0%})"
-    )
+    if parts.get(row.largest, 0) >= (1 - EQUAL) * parts[largest]:
+        return "yes"
+    return f"no: {largest} ({parts[largest] / sum(parts.values()):.0%})"
 
 
 def table_of(rows: Sequence[Row]) -> str:
@@ -240,7 +258,7 @@ def table_of(rows: Sequence[Row]) -> str:
             f"\n## {device}\n",
             f"{share} of {len(own)} programs run unchanged ({share / len(own):.0%}). memdiag refuses {refused}.\n",
             f"| {' | '.join(HEAD)} |",
-            "|---|---|---|--:|--:|--:|--:|---|---|--:|--:|---|",
+            "|---|---|---|--:|--:|--:|--:|---|---|---|--:|--:|---|",
             *map(line_of, own),
         ]
     return "\n".join(parts)
@@ -253,12 +271,13 @@ def line_of(row: Row) -> str:
     said = row.said.replace("|", "/")
     if not row.works:
         word = "refused" if row.is_refused else "no"
-        return f"| {row.family} | {row.name} | {word}: {said} | | | | {by_hand} | | | {took} | |"
+        return f"| {row.family} | {row.name} | {word}: {said} | | | | {by_hand} | | | | {took} | |"
     options = f", with {' '.join(row.options)}" if row.options else ""
     same = "" if len(row.hashes) < 2 else "yes" if len(set(row.hashes)) == 1 else "no"
     return (
         f"| {row.family} | {row.name} | yes{options}{', but: ' + said if said else ''} | {row.num_processes} | "
-        f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {by_hand} | {row.cause} | {row.same_part} | "
+        f"{row.num_events:,} | {format_bytes(row.allocated_bytes)} | {by_hand} | {row.cause} | {row.largest} | "
+        f"{row.same_part} | "
         f"{took} | {same} |"
     )
 
@@ -294,6 +313,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=600, help="limit of one run")
     parser.add_argument("--keep", type=Path, help="folder for the traces of the first run of each row")
     parser.add_argument("--describe", action="store_true", help="only analyze the traces in --keep again")
+    parser.add_argument("--categories", action="store_true", help="only describe rows with a count again, by one run")
     parser.add_argument("--verbose", action="store_true", help="print the end of what a failed program printed")
     given = parser.parse_args()
     commits, programs = read_table()
@@ -312,6 +332,12 @@ def main() -> None:
         key = (program.family, program.name, given.device)
         is_chosen = any(part in f"{program.family} {program.name}" for part in given.only.split(";"))
         row = rows.get(key)
+        if given.categories:
+            kind = given.device.partition(":")[0]
+            if is_chosen and row and row.works and program.runs_on(kind) and program.parts_by_hand(kind):
+                rows[key] = describe_again(program, given, commits, row)
+                write(rows, commits, programs)
+            continue
         if row is None or given.again or (given.failed and not row.works):
             row = Row(program.family, program.name, given.device)
         is_done = (row.said and not row.works) or len(row.hashes) >= given.runs

@@ -1,8 +1,9 @@
-"""Runs a program on the CPU and counts its live tensors: live_storages.py RESULT.json SCRIPT ARGUMENTS...
+"""Runs a program on the CPU and counts its live tensors: live_storages.py [--foreach] RESULT.json SCRIPT ARGUMENTS...
 
 memdiag takes no part in it. PyTorch tells each fact itself: its profiler has each allocation and free, a dispatch mode
 sees the result of each operator, and hooks tell what autograd saves, what modules and optimizers own, and what a model
-is called with. Memory that never becomes the result of an operator is the scratch memory of a kernel.
+is called with. Memory that never becomes the result of an operator is the scratch memory of a kernel. With --foreach,
+optimizers update all parameters together, which is the default on a GPU or NPU and needs more temporary tensors.
 
 RESULT.json has the largest sum of live bytes, and its parts at that moment, with scratch memory and without. Each
 storage is of the first kind that fits:
@@ -11,7 +12,8 @@ storage is of the first kind that fits:
 * optimizer states: an optimizer has it in its state;
 * gradients: it becomes the ``grad`` of a parameter;
 * input batches: an argument of a module that no other module calls, and not the result of one;
-* activations: autograd saves it, or it is made in forward and is live when another phase begins;
+* activations: autograd saves it, or it is made in forward and is live when another phase begins; forward is the call of
+  a module that no other module calls, together with the loss that follows it;
 * temporary tensors: all others that are freed in the phase in which they were made;
 * scratch memory: never the result of an operator;
 * other tensors: the rest.
@@ -40,7 +42,6 @@ from torch.utils._pytree import tree_leaves
 
 KINDS = ("parameters", "optimizer states", "gradients", "input batches", "activations")
 MULTIPLICATIONS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
-MAKES_TENSORS = ("aten::empty", "aten::resize", "aten::new_empty")
 RESULT, GIVEN = "result of an operator", "argument of a module"
 TEMPORARY, SCRATCH, OTHER = "temporary tensors", "scratch memory", "other tensors"
 
@@ -60,7 +61,7 @@ class LiveStorages(TorchDispatchMode):
     """Notes what PyTorch says about the memory of tensors while it is active.
 
     It is not active in backward: PyTorch adds gradients in place only if no dispatch mode is. There, the memory of
-    which nothing else is known is of temporary tensors if ``empty`` or ``resize`` allocates it.
+    which nothing else is known is of temporary tensors if it is live when the operator that allocated it ends.
 
     Attributes:
         seen: For each address, the facts about the storage that was there, each with its moment (in ns).
@@ -74,6 +75,8 @@ class LiveStorages(TorchDispatchMode):
         self.phases: list[tuple[int, str]] = [(0, "outside")]
         self.operators: set[tuple[str, str]] = set()
         self.depth = 0
+        self.in_backward = 0
+        self.has_optimizer = False
         self.trained: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
         self.hooks: list[Any] = []
 
@@ -100,11 +103,17 @@ class LiveStorages(TorchDispatchMode):
         """The index in ``phases`` of the phase at a moment."""
         return bisect_right(self.phases, (moment, "~")) - 1
 
+    def before_backward(self) -> None:
+        """Begins backward; the loss, between the last module and backward, is a part of forward."""
+        if self.phases[-1][1] == "outside" and self.phases[-2:][0][1] == "forward":
+            self.phases.pop()
+        self.begin("backward")
+
     def before_module(self, module: torch.nn.Module, inputs: Any) -> None:
         own = [*module._parameters.values(), *module._buffers.values()]  # noqa: SLF001 - without those of its children
         self.mark("parameters", own)
         self.trained.update({id(each): each for each in own if each is not None and each.requires_grad})
-        if not self.depth:
+        if not self.depth and not self.in_backward:  # backward may compute a forward again
             self.begin("forward")
             given = [each for each in tree_leaves(inputs) if isinstance(each, torch.Tensor)]
             self.mark(GIVEN, [each for each in given if not each.requires_grad])
@@ -112,11 +121,14 @@ class LiveStorages(TorchDispatchMode):
 
     def after_module(self, *_: Any) -> None:
         self.depth -= 1
+        if not self.depth and not self.in_backward:
+            self.begin("outside")
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         owned = [each for group in optimizer.param_groups for each in group["params"]]
         self.mark("parameters", owned)
         self.mark("gradients", [each.grad for each in owned])
+        self.has_optimizer = True
         self.begin("optimizer")
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
@@ -133,13 +145,17 @@ class LiveStorages(TorchDispatchMode):
         engine = torch.autograd.graph._engine_run_backward  # noqa: SLF001 - each way into backward goes through it
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            self.begin("backward")
+            if not self.in_backward:
+                self.before_backward()
+            self.in_backward += 1
             try:
                 with _disable_current_modes():
                     return engine(*args, **kwargs)
             finally:
+                self.in_backward -= 1
                 self.mark("gradients", [each.grad for each in self.trained.values() if each.is_leaf])
-                self.begin("outside")
+                if not self.in_backward:
+                    self.begin("outside")
 
         torch.autograd._engine_run_backward = backward  # type: ignore[attr-defined]  # noqa: SLF001
         self.hooks = [
@@ -179,21 +195,23 @@ class LiveStorages(TorchDispatchMode):
         """Returns the allocations that the profiler saw, each with the facts about its storage."""
         live: dict[int, Allocation] = {}
         found = []
-        for moment, address, size, operator in sorted(self.changes(profiled)):
+        for moment, address, size, ends in sorted(self.changes(profiled)):
             if size > 0:
                 live[address] = Allocation(moment, size)
-                found.append((address, live[address]))
-                if operator.startswith(MAKES_TENSORS) and self.phases[self.phase_at(moment)][1] == "backward":
-                    self.seen.setdefault(address, []).append((moment, RESULT))
+                found.append((address, live[address], ends))
             elif address in live:
                 live.pop(address).died = moment
+        for address, one, ends in found:
+            outlives = ends > 0 and (one.died is None or one.died > ends)
+            if outlives and self.phases[self.phase_at(one.born)][1] == "backward":
+                self.seen.setdefault(address, []).append((one.born, RESULT))
         for facts in self.seen.values():
             facts.sort()
-        for address, one in found:
+        for address, one, _ in found:
             facts = self.seen.get(address, [])
             last = len(facts) if one.died is None else bisect_right(facts, (one.died, "~"))
             one.facts = {fact for _, fact in facts[bisect_right(facts, (one.born, "")) : last]}
-        return [one for _, one in found]
+        return [one for _, one, _ in found]
 
     def peak(self, counted: Sequence[Allocation]) -> dict[str, int]:
         """Returns the bytes of each kind at the moment with the most live bytes."""
@@ -210,25 +228,28 @@ class LiveStorages(TorchDispatchMode):
                 parts[self.kind(each)] += each.size
         return {kind: parts[kind] for kind in (*KINDS, TEMPORARY, SCRATCH, OTHER)}
 
-    def changes(self, profiled: Any) -> Iterator[tuple[int, int, int, str]]:
-        """Yields moment (ns), address, size and operator of each allocation; frees have a negative size.
+    def changes(self, profiled: Any) -> Iterator[tuple[int, int, int, int]]:
+        """Yields moment (ns), address, size and end of the operator (ns; 0: none) of each allocation.
 
-        It also notes the operators.
+        Frees have a negative size. It also notes the operators.
         """
-        waiting = [(event, "") for event in profiled.profiler.kineto_results.experimental_event_tree()]
+        waiting = [(event, 0) for event in profiled.profiler.kineto_results.experimental_event_tree()]
         while waiting:
-            event, operator = waiting.pop()
+            event, ends = waiting.pop()
             if event.tag == _EventType.Allocation and event.extra_fields.device.type == "cpu":
-                yield event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size, operator
+                yield event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size, ends
             elif event.tag == _EventType.TorchOp:
-                operator = event.name
-                self.operators.add((operator, self.phases[self.phase_at(event.start_time_ns)][1]))
-            waiting += [(each, operator) for each in event.children]
+                ends = event.end_time_ns
+                self.operators.add((event.name, self.phases[self.phase_at(event.start_time_ns)][1]))
+            waiting += [(each, ends) for each in event.children]
 
 
 def main() -> None:
     """Runs the program and writes its peak."""
-    result, script, *arguments = sys.argv[1:]
+    is_foreach = sys.argv[1] == "--foreach"
+    result, script, *arguments = sys.argv[1 + is_foreach :]
+    if is_foreach:
+        optimizers._get_foreach_kernels_supported_devices = lambda: ["cpu"]  # type: ignore[attr-defined]  # noqa: SLF001
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path(script).parent)
     counted = LiveStorages()
@@ -245,6 +266,7 @@ def main() -> None:
         "all": counted.peak(made),
         "tensors": counted.peak([each for each in made if each.facts]),
         "threads": sorted({"backward" if phase == "backward" else "forward" for _, phase in multiplied}),
+        "has_optimizer": counted.has_optimizer,
         "convolves": any("convolution" in name for name, _ in counted.operators),
     }
     Path(result).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
