@@ -44,6 +44,8 @@ TRIFLE = 0.02  # fraction of live bytes: too little to mention
 NUM_LISTED = 3
 SAME = 0.002  # logits and labels may be shifted by a token of a sequence: 2,047 of 2,048
 
+SETS = 4  # of gradients: a training keeps two at most, in another precision each
+_VMAP = "torch/_functorch/vmap.py"
 _STATE = ("parameter", "gradient", "optimizer_state")
 _LOSS = ("cross_entropy", "log_softmax", "nll_loss", "crossentropy")
 
@@ -71,11 +73,16 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
         held.get("kv_cache", 0) >= TRIFLE * total and not held.get("gradient") and not held.get("optimizer_state")
     )
     if held.get("activation", 0) >= max(MOST * total, state):
-        code, names, fixes = "MD101", ["activation"], settings.offers("recompute", "smaller-batch")
+        code, names = "MD101", ["activation"]
+        fixes = settings.offers(
+            *(["compiler-budget"] if _is_compiled(view, rows) else []), "recompute", "smaller-batch"
+        )
     elif state >= MOST * total:
         code, names = "MD102", [name for name in _STATE if held.get(name, 0) >= TRIFLE * total]
         if is_server:
             fixes = settings.offers("tensor-parallel")
+        elif _has_gradients_of_samples(view, held):
+            fixes = settings.offers("fewer-samples")
         else:
             fixes = settings.offers("shard", *(["smaller-optimizer"] if "optimizer_state" in names else []))
     else:
@@ -97,6 +104,26 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     title = phrase("peak.title", share=f"{part / total:.0%}", total=format_bytes(total), moment=when(view), kinds=kinds)
     yield Finding(
         code, title, _severity(device, is_server=is_server), device.device, evidence, fixes, weight_bytes=part
+    )
+
+
+def _is_compiled(view: DeviceView, rows: Array) -> bool:
+    """Returns whether code of torch.compile allocated most of the activations among ``rows``."""
+    tensors, stacks = view.device.tensors, view.trace.stacks
+    mine = rows[tensors.category[rows] == schema.CATEGORIES.index("activation")]
+    within = stacks.with_frame(np.array([frame.is_compiled for frame in stacks.frames], bool))
+    number = tensors.stack[mine]
+    sizes = tensors.block_bytes[mine]
+    return bool(2 * sizes[(number >= 0) & within[number]].sum() > sizes.sum()) if len(stacks) else False
+
+
+def _has_gradients_of_samples(view: DeviceView, held: dict[str, int]) -> bool:
+    """Returns whether the gradients are those of single samples: more than any training keeps, in a program with vmap.
+
+    Autograd's thread has no Python call stack, so the gradients themselves do not show vmap.
+    """
+    return held.get("gradient", 0) > SETS * held.get("parameter", 0) and any(
+        frame.filename.endswith(_VMAP) for frame in view.trace.stacks.frames
     )
 
 

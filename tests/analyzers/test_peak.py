@@ -63,6 +63,34 @@ def test_a_server_that_fills_the_device_is_no_problem_and_gets_its_own_flag():
     assert (finding.severity, [fix.change for fix in finding.fixes]) == ("info", ["--tensor-parallel-size 2"])
 
 
+def in_file(trace, frame_name, filename):
+    """Returns the trace with another file of the frames with such a name."""
+    old = trace.stacks
+    frames = [frame._replace(filename=filename) if frame.name == frame_name else frame for frame in old.frames]
+    return replace(trace, stacks=Stacks(frames, old.offsets, old.frame_ids, old.own))
+
+
+def test_activations_of_compiled_code_get_the_setting_of_the_compiler():
+    trace = trained(scale=4.0).trace()
+    ways = {fix.change: fix.title for fix in findings(trace)["MD101"].fixes}
+    compiled = findings(in_file(trace, "forward", "/cache/torchinductor_user/ab/kernels.py"))["MD101"].fixes
+    assert "torch._functorch.config.activation_memory_budget" in compiled[0].change
+    assert {fix.change: fix.title for fix in compiled[1:]} == ways
+
+
+def test_gradients_of_samples_are_added_up_in_parts_and_not_sharded():
+    trace = trained(scale=0.25).trace()
+    device, number = trace.devices[0], schema.CATEGORIES.index
+    category = device.tensors.category.copy()
+    category[np.isin(category, [number("optimizer_state"), number("activation")])] = number("gradient")
+    parameters = np.flatnonzero(category == number("parameter"))
+    category[parameters[1:]] = number("gradient")
+    trace = replace(trace, devices=(replace(device, tensors=device.tensors.replace(category=category)),))
+    assert "Shard" in findings(trace)["MD102"].fixes[0].title
+    finding = findings(in_file(trace, "forward", "/lib/torch/_functorch/vmap.py"))["MD102"]
+    assert [fix.change[:15] for fix in finding.fixes] == ["for part in bat"]
+
+
 def test_what_is_left_out_where_nothing_is_known():
     assert findings(trained().trace(stacks=False)) == {}
     empty = Training().trace()

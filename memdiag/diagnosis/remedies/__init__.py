@@ -53,6 +53,8 @@ REMEDIES: Registry[Remedy] = Registry(
         "shorter-sequences": f"{_HERE}.demand:SHORTER",
         "recompute": f"{_HERE}.demand:RECOMPUTE",
         "recompute-megatron": f"{_HERE}.demand:RECOMPUTE_MEGATRON",
+        "compiler-budget": f"{_HERE}.demand:COMPILER_BUDGET",
+        "fewer-samples": f"{_HERE}.demand:FEWER_SAMPLES",
         "no-graph": f"{_HERE}.demand:NO_GRAPH",
         "see-live": f"{_HERE}.demand:SEE_LIVE",
         "one-tensor": f"{_HERE}.demand:ONE_TENSOR",

@@ -17,6 +17,22 @@ RECOMPUTE = Plain(LazyFix("remedies.recompute", "code", _CHECKPOINT), on_torch)
 RECOMPUTE_MEGATRON = Plain(
     LazyFix("remedies.recompute", "flag", _LONG_AND_FULL, when="remedies.recompute.megatron"), of_backends("npu")
 )
+COMPILER_BUDGET = Plain(
+    LazyFix(
+        "remedies.compiler-budget",
+        "code",
+        "torch._functorch.config.activation_memory_budget = 0.5  # before the first step",
+    ),
+    of_backends("cuda"),
+)
+FEWER_SAMPLES = Plain(
+    LazyFix(
+        "remedies.fewer-samples",
+        "code",
+        "for part in batch.split(8): total += clip(vmap(grad(loss), (None, 0))(parameters, part)).sum(0)",
+    ),
+    on_torch,
+)
 NO_GRAPH = Plain(LazyFix("remedies.no-graph", "code", "with torch.no_grad():"), on_torch)
 SEE_LIVE = Plain(LazyFix("remedies.see-live", "code"))
 ONE_TENSOR = Plain(LazyFix("remedies.one-tensor", "code"))
