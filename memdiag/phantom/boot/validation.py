@@ -32,23 +32,27 @@ def begin(module: Any) -> None:
 
 def _wrap(owner: Any, name: str) -> None:
     original = getattr(owner, name)
-    agree = getattr(ctypes.PyDLL(None), "memdiag_phantom_agree", None)
-    if agree is None:  # no simulated runtime in this process: a child that was started without it
-        return
 
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
         if _is_compiling():
             return original(*args, **kwargs)
-        agree(1)
+        _agree(1)
         try:
             return original(*args, **kwargs)
         finally:
-            agree(-1)
+            _agree(-1)
 
     setattr(owner, name, run)
 
 
+def _agree(change: int) -> None:
+    """Makes conditions that are not known true for this thread, until the same call with -1."""
+    agree = getattr(ctypes.PyDLL(None), "memdiag_phantom_agree", None)
+    if agree is not None:  # otherwise this is a child that was started without the simulated runtime
+        agree(change)
+
+
 def _is_compiling() -> bool:
-    is_compiling = getattr(getattr(sys.modules["torch"], "compiler", None), "is_compiling", None)  # since torch 2.3
-    return bool(is_compiling is not None and is_compiling())
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    return bool(getattr(compiler, "is_compiling", bool)())  # since torch 2.3; Dynamo knows the answer of this function
