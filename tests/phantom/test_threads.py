@@ -48,17 +48,17 @@ def busy(done):
 def test_the_main_thread_waits_until_autograd_sleeps(worker):
     done = []
     worker(b"pt_autograd_0", lambda: busy(done))
-    threads.Threads().settle()
+    threads.AutogradThreads().settle()
     assert done == [True]
 
 
 def test_other_threads_and_autograd_itself_are_not_waited_for(worker):
     done, own = [], []
     worker(b"loader", lambda: time.sleep(0.01) or done.append(True))
-    threads.Threads().settle()
+    threads.AutogradThreads().settle()
     assert done == []
-    worker(b"pt_autograd_0", lambda: own.append(threads.Threads().settle()))
-    threads.Threads().settle()
+    worker(b"pt_autograd_0", lambda: own.append(threads.AutogradThreads().settle()))
+    threads.AutogradThreads().settle()
     assert own == [None]
 
 

@@ -27,7 +27,7 @@ def begin(graph: Any) -> None:
     original = getattr(graph, "_engine_run_backward", None)
     if original is None:  # before torch 2.2
         return
-    threads = Threads()
+    threads = AutogradThreads()
 
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -39,7 +39,7 @@ def begin(graph: Any) -> None:
     graph._engine_run_backward = run
 
 
-class Threads:
+class AutogradThreads:
     """The autograd threads of this process."""
 
     def __init__(self) -> None:
