@@ -28,6 +28,7 @@ memdiag oom --help says more.
 """
 _NAME = re.compile(r"[^\n]{1,500}")
 _NAME_LIKE = re.compile(r"[/\\*]|\.[A-Za-z][A-Za-z0-9]{0,5}$")
+_MESSAGE_WORDS = 3  # without quotes; fewer are names
 _HEAD = 4096
 # first bytes of UTF-16 and of compressed files, which contain null bytes
 _WITH_NULS = (
@@ -63,6 +64,8 @@ def choose(
     """
     if not given:
         return [] if _is_terminal() else [OomInput(STDIN)]
+    if _is_one_message(given) and has_message(" ".join(given)):
+        return [OomInput(TEXT, text=" ".join(given))]
     chosen: list[OomInput] = []
     words: list[str] = []
     for argument in given:
@@ -76,11 +79,18 @@ def choose(
         return _once(chosen)
     text = " ".join(words)  # an unquoted message arrives as many words
     missing = next((word for word in words if looks_like_a_file(word)), None)
-    if missing is not None and (chosen or len(words) < 3 or not has_message(text)) and not has_message(missing):
+    is_message = not chosen and len(words) >= _MESSAGE_WORDS and has_message(text)
+    if missing is not None and not is_message and not has_message(missing):
         raise MemdiagError(
             phrase("errors.oom-missing", missing=str(missing)), phrase("errors.oom-missing.hint", example=str(EXAMPLE))
         )
     return _once([*chosen, OomInput(TEXT, text=text)])
+
+
+def _is_one_message(given: Sequence[str]) -> bool:
+    """Returns whether arguments are the words of one message without quotes: one may be the name of a folder, too."""
+    named = [argument for argument in given if _exists(argument)]
+    return len(given) - len(named) >= _MESSAGE_WORDS and not any(map(looks_like_a_file, named)) and STDIN not in given
 
 
 def looks_like_a_file(word: str) -> bool:

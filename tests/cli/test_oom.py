@@ -55,7 +55,11 @@ def test_a_message(capsys):
     assert shown.err == ""
 
 
-def test_a_message_without_quotes(capsys):
+def test_a_message_without_quotes(capsys, tmp_path, monkeypatch):
+    """The words of a message may be names of files and folders, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "memory.").touch()
     assert main(["oom", "--json", *MESSAGE.split()]) == 0
     assert found(capsys)[0]["fields"]["requested_bytes"] == 3 << 29
 
