@@ -70,6 +70,7 @@ def main() -> None:
         if can_run and is_chosen and (given.again or name not in known):
             found = count(program, given, commits)
             if found is not None:
+                known = json.loads(COUNTED.read_text(encoding="utf-8")) if COUNTED.exists() else {}  # by another run
                 known[name] = found
                 COUNTED.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
