@@ -17,6 +17,11 @@ def test_written_values_are_read_back_and_others_read_as_zeros(tmp_path):
     assert done.stdout == "all as documented\n", done.stderr[-2000:]
 
 
+def test_a_mask_that_the_host_wrote_is_known_after_it_was_used(tmp_path):
+    done = run([PROGRAMS / "mask_twice_cuda.py"], tmp_path)
+    assert done.stdout == "[3000, 3000, 3000]\n", done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("kind", ["attention", "amp", "checkpointing", "graph", "convolutions", "lstm"])
 def test_two_runs_have_the_same_allocator_events(kind, tmp_path):
     first, second = (run([PROGRAMS / "train_cuda.py", kind], tmp_path) for _ in range(2))

@@ -106,20 +106,26 @@ void collect(const uint64_t* begin, const uint64_t* end, std::vector<uint64_t>& 
 }
 
 void words_on_stack(void** arguments, const Signature& signature, const Stack& stack, std::vector<uint64_t>& words) {
-  std::pair<uint64_t, bool> places[kMostArguments + 1];  // and whether it is written through
+  struct Place {
+    uint64_t first;
+    bool is_written;
+    uint64_t most_bytes;  // bytes of the argument at most: more would be leftovers of the stack
+    bool operator<(const Place& other) const { return first < other.first; }
+  } places[kMostArguments + 1];
   size_t num_places = 0, most = signature.is_known ? std::min(signature.is_written.size(), kMostArguments) : kMostArguments;
   auto* last = reinterpret_cast<void**>(stack.end);
   for (size_t i = 0; i < most && arguments + i < last; i++) {
     uint64_t place = number(arguments[i]);
     if (!stack.holds(place)) break;
-    places[num_places++] = {place & ~7ull, !signature.is_known || signature.is_written[i]};
+    bool is_pointer = signature.is_known && signature.is_pointer[i];
+    places[num_places++] = {place & ~7ull, !signature.is_known || signature.is_written[i], is_pointer ? 8 : kLargestArgument};
   }
-  places[num_places++] = {number(arguments) & ~7ull, false};
+  places[num_places++] = {number(arguments) & ~7ull, false, 0};
   std::sort(places, places + num_places);
   for (size_t i = 0; i < num_places; i++) {
-    uint64_t end = std::min(places[i].first + kLargestArgument, stack.end);
+    uint64_t end = std::min(places[i].first + places[i].most_bytes, stack.end);
     if (i + 1 < num_places) end = std::min(end, std::max(places[i + 1].first, places[i].first + 8));
-    if (places[i].second) collect(reinterpret_cast<uint64_t*>(places[i].first), reinterpret_cast<uint64_t*>(end), words);
+    if (places[i].is_written) collect(reinterpret_cast<uint64_t*>(places[i].first), reinterpret_cast<uint64_t*>(end), words);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <string>
 
 #include "config.h"
@@ -66,8 +67,28 @@ std::vector<std::string> parameters(const std::string& name) {
   return depth == 0 ? found : std::vector<std::string>();
 }
 
+// Whether the name of a type, without its parameters, ends with this.
+bool is_named(const std::string& type, const char* name) {
+  size_t end = std::min(type.find('<'), type.size()), length = strlen(name);
+  return end >= length && type.compare(end - length, length, name) == 0;
+}
+
+// A structure without pointers, or an iterator of thrust whose pointers are to const elements: the masks and flags of cub.
+bool is_read(const std::string& type) {
+  for (const char* plain : {"::plus", "::__identity", "::NullType", "::GridEvenShare"})
+    if (is_named(type, plain)) return true;
+  if (!is_named(type, "_iterator") || type.back() != '>') return false;
+  for (size_t at = type.find('*'); at != std::string::npos; at = type.find('*', at + 1))
+    if (at < 6 || type.compare(at - 5, 5, "const") != 0) return false;
+  return true;
+}
+
+bool is_one_pointer(const std::string& type) {
+  return (!type.empty() && type.back() == '*') || is_named(type, "::ScanTileState") || is_named(type, "::vsmem_t");
+}
+
 bool may_be_written(const std::string& type) {
-  if (bytes_of(type)) return false;
+  if (bytes_of(type) || is_read(type)) return false;
   size_t length = type.size();
   bool is_pointer = length && type[length - 1] == '*';
   if (is_pointer) return length < 7 || type.compare(length - 6, 6, "const*") != 0;
@@ -105,7 +126,10 @@ Signature read_signature(const char* mangled_name) {
     at += strlen(fill);
     found.fill_bytes = bytes_of(name.substr(at, name.find('>', at) - at));
   }
-  for (const std::string& type : parameters(name)) found.is_written.push_back(may_be_written(type));
+  for (const std::string& type : parameters(name)) {
+    found.is_written.push_back(may_be_written(type));
+    found.is_pointer.push_back(is_one_pointer(type));
+  }
   for (const char* functor : kWriteFirst)
     if (holds(name, functor))
       for (size_t i = 1; i < found.is_written.size(); i++) found.is_written[i] = false;

@@ -9,6 +9,7 @@ namespace phantom {
 struct Signature {
   bool is_known = false;         // is_written says it of each parameter
   std::vector<bool> is_written;  // it is, or may hold, a pointer to what is not const
+  std::vector<bool> is_pointer;  // it is one pointer
   int output = -1;               // the one parameter that begins with a pointer to all that is written
   bool is_reduction = false;     // the one parameter is a ReduceOp, see kernels.cpp
   Asked asked;
