@@ -205,8 +205,9 @@ class Session:
     def _forked(self) -> bool:
         """Called in a child of fork; returns whether it continues the recording: no device was used before."""
         global _session  # noqa: PLW0603
+        self.marks.lock = threading.RLock()  # a thread that does not exist here may have held it
         if not self.backends and not self._written and not self._first_use.is_waiting:
-            self._pid, self._lock, self.marks.lock = os.getpid(), threading.RLock(), threading.RLock()
+            self._pid, self._lock = os.getpid(), threading.RLock()
             return True
         _session = None
         self._on, self.backends = False, []
