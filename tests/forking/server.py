@@ -68,7 +68,7 @@ class _Loader:
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec
+        vars(module)["__spec__"] = self._spec  # torch's modules of settings allow no other attribute
         self._hidden.show(module.__name__)
 
 
