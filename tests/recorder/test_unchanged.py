@@ -11,8 +11,9 @@ def test_results_and_object_lifetimes_are_unchanged(record):
     with_us = record("history.py", "{out}", record.device, "none")
     without = record("history.py", "{out}", record.device, "none", recorded=False)
     assert with_us.done.stdout == without.done.stdout
-    digits = re.compile(r"\d+")  # torch_npu's warnings carry the time
-    assert digits.sub("", with_us.done.stderr) == digits.sub("", without.done.stderr)
+    # torch_npu's warnings carry the time; that of its import is printed only by a process that imports it itself
+    varying = re.compile(r"\[W[^\n]* FunctionLoader[^\n]*\n|\d+")
+    assert varying.sub("", with_us.done.stderr) == varying.sub("", without.done.stderr)
     for fact, value in without.truth.items():
         assert with_us.truth[fact] == value, fact
 
