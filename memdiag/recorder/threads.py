@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from .guard import contained
+
 PREFIX = "memdiag thread "  # the text of a thread is this and its number
 
 
@@ -95,6 +97,7 @@ class Threads:
         if not thread.in_backward and thread in self._in_backward:
             self._in_backward.remove(thread)
 
+    @contained
     def _say(self, text: str) -> None:
         """Sets the text of the present thread for the allocator's events, if it has none."""
         memory = self._memory

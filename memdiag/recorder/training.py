@@ -120,10 +120,10 @@ class Training:
             if compiling():
                 return
             try:
-                stack = local.stack
-            except AttributeError:
-                stack = self._enter_thread()
-            try:
+                try:
+                    stack = local.stack
+                except AttributeError:
+                    stack = self._enter_thread()
                 if not stack:
                     self._enter_root(module, args)
                 name = known.get(id(module))

@@ -40,6 +40,17 @@ def test_the_main_thread_has_no_text_and_others_are_numbered():
     assert numbers == [1]  # that of a thread that has ended
 
 
+def test_a_thread_is_known_if_its_text_cannot_be_set(capsys):
+    def fail():
+        raise RuntimeError("another interface")
+
+    memory = SimpleNamespace(_get_memory_metadata=fail, _set_memory_metadata=fail)
+    threads, numbers = Threads(SimpleNamespace(cuda=SimpleNamespace(memory=memory))), []
+    in_thread(lambda: numbers.append(threads.enter().number))
+    assert numbers == [1]
+    assert "another interface" in capsys.readouterr().err
+
+
 def test_a_text_of_the_program_is_kept():
     said = []
     torch = torch_with(said)
