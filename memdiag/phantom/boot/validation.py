@@ -9,12 +9,12 @@ Other conditions stay as they are, because a program may decide by them how much
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
-_CHECKS = {  # where, what and which functions
+CHECKS = {  # by module: the class, or "" for the module itself, and its functions
     "torch": ("", ("normal",)),
     "torch.distributions.distribution": ("Distribution", ("__init__", "_validate_sample")),
     "torch.distributions.geometric": ("Geometric", ("__init__",)),
@@ -24,8 +24,8 @@ _CHECKS = {  # where, what and which functions
 
 
 def begin(module: Any) -> None:
-    """Wraps the functions of a module that check values: one of ``torch.distributions``, or torch itself."""
-    owner, names = _CHECKS[module.__name__]
+    """Wraps the functions of a module of ``CHECKS`` that check values; called once it is imported."""
+    owner, names = CHECKS[module.__name__]
     for name in names:
         _wrap(getattr(module, owner) if owner else module, name)
 
@@ -37,20 +37,23 @@ def _wrap(owner: Any, name: str) -> None:
     def run(*args: Any, **kwargs: Any) -> Any:
         if _is_compiling():
             return original(*args, **kwargs)
-        _agree(1)
+        agree = _agreement()
+        agree(1)
         try:
             return original(*args, **kwargs)
         finally:
-            _agree(-1)
+            agree(-1)
 
     setattr(owner, name, run)
 
 
-def _agree(change: int) -> None:
-    """Makes conditions that are not known true for this thread, until the same call with -1."""
-    agree = getattr(ctypes.PyDLL(None), "memdiag_phantom_agree", None)
-    if agree is not None:  # otherwise this is a child that was started without the simulated runtime
-        agree(change)
+@functools.cache
+def _agreement() -> Callable[[int], Any]:
+    """Returns the function that makes conditions that are not known true for this thread, until its call with -1."""
+    import ctypes
+
+    # A child may have been started without the simulated runtime.
+    return getattr(ctypes.PyDLL(None), "memdiag_phantom_agree", bool)
 
 
 def _is_compiling() -> bool:

@@ -24,9 +24,6 @@ from typing import Any
 _WORLD = "MEMDIAG_PHANTOM_WORLD"
 _COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"
 _SECONDS = 0.05
-_VALIDATED = tuple(
-    f"torch.distributions.{name}" for name in ("distribution", "geometric", "continuous_bernoulli", "von_mises")
-)
 
 _UNIQUE_ID = b"\x07" * 128  # ncclUniqueId; nobody reads its bytes
 _ROOT_INFO = b"\x07" * 4108  # HcclRootInfo, likewise
@@ -38,16 +35,16 @@ def begin() -> None:
     # much later. Here it may end before them, and then Python kills a thread in the middle, which aborts the process.
     atexit.register(_let_threads_end)
     engines = _part("memdiag_phantom_engines", "engines.py")
+    validation = _part("memdiag_phantom_validation", "validation.py")
     prepared = {
         "torch._inductor.runtime.benchmarking": _time,
         "triton.testing": _time_triton,
         engines.GENERATION: engines.end_generation,
         "torch.autograd.graph": _settle,
-        **dict.fromkeys(_VALIDATED, _validate),
+        **dict.fromkeys(validation.CHECKS, validation.begin),
     }
     sys.meta_path.insert(0, _After(prepared))
     is_npu = "MEMDIAG_PHANTOM_NPU_TOTAL" in os.environ and find_spec("torch_npu") is not None
-    sys.meta_path.insert(0, _After({"torch_npu" if is_npu else "torch": lambda _: _validate(sys.modules["torch"])}))
     if is_npu:
         sys.meta_path.insert(0, _After({"torch_npu": lambda _: _refuse_compiling()}))
     else:
@@ -112,11 +109,6 @@ def _refuse_compiling() -> None:
 
 def _settle(graph: Any) -> None:
     _part("memdiag_phantom_threads", "threads.py").begin(graph)
-
-
-def _validate(module: Any) -> None:
-    name = "memdiag_phantom_validation"
-    (sys.modules.get(name) or _part(name, "validation.py")).begin(module)
 
 
 def _time(benchmarking: Any) -> None:
