@@ -223,7 +223,12 @@ def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_co
     read = {"count": 2, "places": [{"where": "router.py:7", "count": 2}]}
     snapshot["memdiag"] |= {
         "phantom": True,
-        "phantom_device": {"device": "npu:910b-64g", "read_backs": read, "values": "zeros"},
+        "phantom_device": {
+            "device": "npu:910b-64g",
+            "read_backs": read,
+            "values": "zeros",
+            "assumed_sizes": {"fraction": 1, "count": 3, "places": [{"where": "nms.py:7", "count": 3}]},
+        },
     }
     (run / "rank0.pkl").write_bytes(pickle.dumps(snapshot))
     folder = run_folder.RunFolder(str(run), str(tmp_path / "trace.pkl"))
@@ -236,8 +241,11 @@ def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_co
     assert "The program failed on the simulated device: the program read 2 values" in told
     assert "router.py:7 (2 times); they read as zeros" in told
     assert "--compute small" in told
+    assert told.count("nms.py:7") == 1  # as a reason for the failure, and not in the card as well
     print_summary(found, _ended(), "")
-    assert "failed on the simulated device" not in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "failed on the simulated device" not in told
+    assert told.count("nms.py:7") == 1
 
 
 def _ended(status=0):

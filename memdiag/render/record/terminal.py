@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from memdiag.units import format_bytes
 
 MOST_ROWS = 8
 _LABEL = 10  # columns of the labels
+_ASSUMED_SIZES = "MD932"
 _PARTS = ("rounding", "pending", "stranded", "foreign", "cache")
 
 
@@ -90,7 +92,7 @@ def _memory(summary: RunSummary, found: RunMemory) -> Iterator[str]:
         return
     if len(summary.recorded) > 1 and summary.chosen is not None:
         yield row(phrase("record.memory"), phrase("record.memory.of", file=Path(summary.chosen["trace"]).name))
-    yield from _verdict(found.report)
+    yield from _verdict(found.report, found.steered)
     for device in found.report.devices:
         yield from _device(found.report, device)
     for memory in found.report.libraries:
@@ -99,8 +101,10 @@ def _memory(summary: RunSummary, found: RunMemory) -> Iterator[str]:
         yield row(phrase("record.libraries"), facts)
 
 
-def _verdict(report: Report) -> Iterator[str]:
+def _verdict(report: Report, steered: Sequence[str]) -> Iterator[str]:
     verdict = card.verdict_of(report)
+    if any(note.code == _ASSUMED_SIZES and note.text in steered for note in report.notes):
+        verdict = replace(verdict, assumed="")  # said as a reason for the failure
     yield row(phrase("record.diagnosis"), verdict.summary)
     for each in card.rows(verdict):
         yield row(each.label, each.text)
