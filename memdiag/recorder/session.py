@@ -349,7 +349,6 @@ class Session:
         without_computing(content)
         if next(iter(self._written), backend.name) != backend.name:
             path = f"{path[:-4]}.{backend.name}.pkl"
-        facts = backend.facts()
         content["memdiag"] = {
             "format": FORMAT,
             "backend": getattr(backend, "kind", backend.name),
@@ -372,7 +371,7 @@ class Session:
             "holders": self._holding.content(reason),
             "optimizers": list(self._optimizers),
             "error": process.last_error(),
-            **facts,
+            **backend.facts(),
             **self.marks.content(),
         }
         if write_pickle(path, content):
