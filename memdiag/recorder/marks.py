@@ -1,7 +1,7 @@
 """Marks that complement the allocator's events: phases, steps, modules entered and left, tensors seen.
 
-They are stored in plain columns (``array``), so a mark costs well under a microsecond. A mark stores its time in one or
-both of two forms:
+They are stored in tables of numbers (``rows``), so a mark costs well under a microsecond. A mark stores its time in one
+or both of two forms:
 
 * ``time_ns``: nanoseconds since 1970, for allocators whose events have times;
 * ``allocs`` and ``frees``: number of blocks allocated and freed on that device so far, for allocators whose events have
@@ -13,10 +13,11 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .columns import pack
+from .rows import Rows
 
 PHASES = ("unknown", "initialisation", "forward", "backward", "optimizer", "outside")
 UNKNOWN, INITIALISATION, FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = range(6)
@@ -42,11 +43,42 @@ _MOST_MODULE_MARKS = 4_000_000  # 80 MB; the oldest half is dropped
 _MOST_NOTES = 100_000  # 6 MB
 _MOST_LINES = 64  # that call one function
 _MOST_SEEN = 400_000  # 100 MB; the oldest half of gradients and inputs is dropped
+_LAST = 5  # column of the tensors seen
 
 
 def num_allocs(backends: Iterable[Any]) -> int:
     """Returns how many blocks backends have allocated on their current devices."""
     return sum(backend.position()[1] for backend in backends)
+
+
+class ModuleMarks:
+    """The modules that one thread entered and left."""
+
+    def __init__(self) -> None:
+        self._rows = Rows("time_ns", "name")
+        self._places = Rows("device", "allocs", "frees")  # usually fewer rows, since most marks have none
+        self.append = self._rows.append  # time, and name of the present module (-1: none)
+
+    def place(self, position: Position) -> None:
+        """Stores the allocator's position for the mark just added."""
+        self._places.pad(len(self._rows) - 1)
+        self._places.append(position)
+
+    def trim(self, most: int) -> None:
+        """Drops the oldest half of the marks if there are more than ``most``."""
+        length = len(self._rows)
+        if length > most:
+            self._places.pad(length)
+            self._places.drop(length // 2)
+            self._rows.drop(length // 2)
+
+    def columns(self, thread: int) -> dict[str, array[int]]:
+        """Returns a copy of each column, with the number of the thread."""
+        columns = self._rows.columns()
+        length = len(columns["name"])
+        for name, column in self._places.columns().items():
+            columns[name] = (column + array("q", [-1]) * (length - len(column)))[:length]
+        return {**columns, "thread": array("q", [thread]) * length}
 
 
 class Marks:
@@ -58,7 +90,7 @@ class Marks:
 
     Attributes:
         lock: Held while rows are appended that several threads may append. Module marks need none: each thread has its
-            own columns.
+            own.
     """
 
     def __init__(self, position: Callable[[], Position]) -> None:
@@ -67,13 +99,12 @@ class Marks:
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self.lock = threading.RLock()
-        columns = ("time_ns", "kind", "value", "device", "allocs", "frees", "thread")
-        self._marks = {name: array("q") for name in columns}
+        self._marks = Rows("time_ns", "kind", "value", "device", "allocs", "frees", "thread")
         self._before = array("q")  # for each mark, the previous one of the same kind and value
         self._latest: dict[tuple[int, ...], int] = {}
         self._noted: dict[int, int] = {}  # by name: how many marks of the recorder itself
-        self._modules = {0: _module_columns()}  # by thread
-        self._seen = {name: array("q") for name in ("device", "addr", "category", "name", "first", "last")}
+        self._modules = {0: ModuleMarks()}  # by thread
+        self._seen = Rows("device", "addr", "category", "name", "first", "last")
         self._rows: dict[tuple[int, int, int, int], int] = {}
         # addresses, rows, and the last mark at which they were the same
         self._groups: dict[int, tuple[list[int], list[int], int]] = {}
@@ -108,9 +139,8 @@ class Marks:
 
         Returns its number.
         """
-        columns = self._marks
-        _, _, _, *rest = (column[mark] for column in columns.values())
-        return self._append((columns["time_ns"][mark], LOOK, of, *rest))
+        time_ns, _, _, *rest = self._marks[mark]
+        return self._append((time_ns, LOOK, of, *rest))
 
     def here(self) -> int:
         """Adds a look at this moment that records no model or optimizer; returns its number."""
@@ -131,71 +161,40 @@ class Marks:
 
     def _append(self, values: tuple[int, ...]) -> int:
         with self.lock:
-            for column, value in zip(self._marks.values(), values):
-                column.append(value)
-            number = len(self._before)
-            self._before.append(self._latest.get(values[1:3], -1))
+            number = len(self._marks)
+            self._before[number:] = array("q", (self._latest.get(values[1:3], -1),))  # ctrl-C may have left one
+            self._marks.append(values)
             self._latest[values[1:3]] = number
         return number
 
     def __len__(self) -> int:
-        return len(self._marks["kind"])
+        return len(self._marks)
 
-    def module_appenders(self, thread: int = 0) -> tuple[Callable[[int], None], Callable[[int], None]]:
-        """Returns the functions that append the time and the name (-1: none) of a module mark of a thread.
-
-        They are separate bound methods for speed: a model has many modules.
-        """
-        columns = self._modules.setdefault(thread, _module_columns())
-        return columns["time_ns"].append, columns["name"].append
-
-    def place_module(self, position: Position, thread: int = 0) -> None:
-        """Stores the allocator's position for the module mark that a thread has just added."""
-        columns = self._modules[thread]
-        _pad(columns, len(columns["name"]) - 1)
-        for column, value in zip(("device", "allocs", "frees"), position):
-            columns[column].append(value)
-
-    def _even_out(self, columns: Sequence[array[int]]) -> None:
-        """Drops a row that ctrl-C left incomplete: later values would be aligned with the wrong times."""
-        length = min(map(len, columns))
-        for column in columns:
-            del column[length:]
+    def of_modules(self, thread: int = 0) -> ModuleMarks:
+        """Returns the module marks of a thread."""
+        return self._modules.setdefault(thread, ModuleMarks())
 
     def trim(self, thread: int = 0) -> None:
         """Drops the oldest half of a thread's module marks if there are too many, and of short-lived tensors seen.
 
         Args:
-            thread: The present thread: another one may append to its own columns at this moment.
+            thread: The present thread: another one may append to its own marks at this moment.
         """
         with self.lock:
-            self._even_out([*self._marks.values(), self._before])
             self._trim_seen()
-        columns = self._modules.setdefault(thread, _module_columns())
-        times, names, *places = columns.values()
-        self._even_out((times, names))
-        for column in places:  # usually shorter: most marks have none
-            del column[len(names) :]
-        length = len(names)
-        if length > _MOST_MODULE_MARKS // len(self._modules):
-            _pad(columns, length)
-            for column in columns.values():
-                del column[: length // 2]
+        self.of_modules(thread).trim(_MOST_MODULE_MARKS // len(self._modules))
 
     def _trim_seen(self) -> None:
         """Drops the oldest half of the gradients and inputs seen if there are too many."""
         seen = self._seen
-        length = len(seen["addr"])
+        length = len(seen)
         if length > _MOST_SEEN:
             for group in self._groups:
                 self._settle(group)
             self._groups.clear()  # rows are renumbered
-            kept = [
-                row for row in range(length) if row >= length // 2 or seen["category"][row] not in (GRADIENT, INPUT)
-            ]
-            for name, column in seen.items():
-                seen[name] = array("q", [column[row] for row in kept])
-            keys = zip(seen["device"], seen["addr"], seen["category"], seen["name"])
+            categories = seen.columns()["category"]
+            seen.retain(row for row in range(length) if row >= length // 2 or categories[row] not in (GRADIENT, INPUT))
+            keys = zip(*(column for name, column in seen.columns().items() if name not in ("first", "last")))
             self._rows = {key: row for row, key in enumerate(keys)}
 
     def see(self, device: int, addr: int, category: int, name: int, mark: int) -> int:
@@ -209,13 +208,12 @@ class Marks:
         key = (device, addr, category, name)
         row = self._rows.get(key)
         if row is not None:
-            last = self._seen["last"][row]
-            if last == mark or last == self._before[mark]:
-                self._seen["last"][row] = mark
+            values, last = self._seen.values, row * self._seen.width + _LAST
+            if values[last] == mark or values[last] == self._before[mark]:
+                values[last] = mark
                 return row
-        row = self._rows[key] = len(self._seen["addr"])
-        for column, value in zip(self._seen.values(), (device, addr, category, name, mark, mark)):
-            column.append(value)
+        row = self._rows[key] = len(self._seen)
+        self._seen.append((*key, mark, mark))
         return row
 
     def see_again(self, group: int, addresses: list[int], mark: int) -> bool:
@@ -240,45 +238,30 @@ class Marks:
     def _settle(self, group: int) -> None:
         """Stores the last mark at which a group was unchanged."""
         _, rows, mark = self._groups[group]
-        last = self._seen["last"]
+        values, width = self._seen.values, self._seen.width
         for row in rows:
-            last[row] = max(last[row], mark)
+            last = row * width + _LAST
+            values[last] = max(values[last], mark)
 
     def content(self) -> dict[str, Any]:
         """Returns everything as builtin containers; each column is text (see ``columns``).
 
-        A signal handler may call this while a row is appended, so it changes the length of no column.
+        A signal handler may call this while a mark is added, so it changes the length of no table.
         """
         for group in self._groups:
             self._settle(group)
-        modules: dict[str, array[int]] = {name: array("q") for name in (*self._modules[0], "thread")}
-        for thread, columns in list(self._modules.items()):
-            length = min(len(columns["time_ns"]), len(columns["name"]))
-            for name, column in columns.items():
-                modules[name] += column[:length] + array("q", [-1]) * (length - len(column))
-            modules["thread"] += array("q", [thread]) * length
+        modules: dict[str, array[int]] = {}
+        for thread, marks in list(self._modules.items()):
+            for name, column in marks.columns(thread).items():
+                modules.setdefault(name, array("q")).extend(column)
         return {
             "names": list(self.names),
             "calls": {function: dict(lines) for function, lines in self._calls.items()},
-            "marks": _packed(self._marks),
+            "marks": _packed(self._marks.columns()),
             "modules": _packed(modules),
-            "tensors": _packed(self._seen),
+            "tensors": _packed(self._seen.columns()),
         }
 
 
-def _module_columns() -> dict[str, array[int]]:
-    return {name: array("q") for name in ("time_ns", "name", "device", "allocs", "frees")}
-
-
-def _pad(columns: dict[str, array[int]], length: int) -> None:
-    """Fills the positions of module marks that have none."""
-    for name in ("device", "allocs", "frees"):
-        missing = length - len(columns[name])
-        if missing > 0:
-            columns[name].extend(array("q", [-1]) * missing)
-
-
 def _packed(columns: dict[str, array[int]]) -> dict[str, str]:
-    """Packs columns without a last row that is incomplete."""
-    length = min(map(len, columns.values()))
-    return {name: pack(column[:length] if len(column) > length else column) for name, column in columns.items()}
+    return {name: pack(column) for name, column in columns.items()}

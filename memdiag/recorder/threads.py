@@ -10,28 +10,27 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from .guard import contained
+from .marks import ModuleMarks
 
 PREFIX = "memdiag thread "  # the text of a thread is this and its number
 
 
 class ModuleStack(list[int]):
-    """The modules (name numbers) that a thread other than the main one has entered, and its own module marks.
+    """The modules (name numbers) that a thread has entered and not left.
 
     Attributes:
-        thread: Number of the thread.
-        add_time, add_name: Append to the columns of this thread.
+        marks: The thread's module marks.
+        mark: Appends a module mark.
     """
 
-    __slots__ = ("add_name", "add_time", "thread")
+    __slots__ = ("mark", "marks")
 
-    def __init__(self, thread: int, appenders: tuple[Callable[[int], None], Callable[[int], None]]) -> None:
+    def __init__(self, marks: ModuleMarks) -> None:
         super().__init__()
-        self.thread = thread
-        self.add_time, self.add_name = appenders
+        self.marks, self.mark = marks, marks.append
 
 
 class Thread:

@@ -48,25 +48,12 @@ def test_ignored_and_default_handlers_are_not_replaced(handler):
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_partly_written_mark_is_dropped():
+def test_a_mark_that_ctrl_c_has_begun_moves_no_later_one():
     marks = Marks(lambda: NOWHERE)
-    add_time, add_name = marks.module_appenders()
-    for number in range(3):
-        add_time(number)
-        add_name(number)
-    marks.place_module((0, 5, 5))
-    add_time(99)  # an interrupt here leaves the mark without its name
-    marks.add(PHASE, 1)
-    marks._marks["time_ns"].append(7)
-    marks.trim()
-    add_time(3)
-    add_name(3)
-    marks.add(PHASE, 2)
-    content = marks.content()
-    for table, rows in (("modules", 4), ("marks", 2)):
-        unpacker = Unpacker(content[table].values())
-        assert {len(unpacker.unpack(column)) for column in content[table].values()} == {rows * 8}
-    assert content["modules"]["time_ns"] == content["modules"]["name"]
+    first = marks.add(PHASE, 1)
+    marks._before.append(7)  # an interrupt here leaves the mark itself out
+    second = marks.add(PHASE, 1)
+    assert [marks._before[mark] for mark in (first, second)] == [-1, first]
 
 
 def test_a_file_written_while_a_mark_is_appended_moves_no_later_value():
@@ -75,31 +62,41 @@ def test_a_file_written_while_a_mark_is_appended_moves_no_later_value():
     def recorded(interrupted_at):
         marks, came = Marks(lambda: (0, 5, 5)), 0
 
-        class Column(array):
-            def append(self, value):
-                nonlocal came
-                super().append(value)
-                came += 1
-                if came == interrupted_at:
-                    for table in ("marks", "modules", "tensors"):
-                        columns = marks.content()[table]
-                        assert len({len(Unpacker(columns.values()).unpack(each)) for each in columns.values()}) == 1
+        class Numbers(array):
+            def extend(self, values):
+                super().extend(values)
+                look()
 
-        for columns in (marks._marks, marks._modules[0], marks._seen):
-            columns.update({name: Column("q") for name in columns})
-        marks._before = Column("q")
-        add_time, add_name = marks.module_appenders()
+            def __setitem__(self, where, value):
+                super().__setitem__(where, value)
+                look()
+
+        def look():
+            nonlocal came
+            came += 1
+            if came == interrupted_at:
+                for table in ("marks", "modules", "tensors"):
+                    columns = marks.content()[table]
+                    assert len({len(Unpacker(columns.values()).unpack(each)) for each in columns.values()}) == 1
+
+        modules = marks.of_modules()
+        for rows in (marks._marks, modules._rows, modules._places, marks._seen):
+            rows.values = Numbers("q")
+            rows.append = rows.values.extend
+        modules.append = modules._rows.append
+        marks._before = Numbers("q")
         for number in range(3):
             mark = marks.look(number, marks.add(PHASE, 1))
             marks.see(0, 512 * number, 1, number, mark)
-            add_time(number)
-            add_name(number)
-            marks.place_module((0, number, number))
+            modules.append((number, number))
+            if number:
+                modules.place((0, number, number))
         content = marks.content()
         del content["marks"]["time_ns"]
         return content, came
 
     expected, count = recorded(0)
+    assert count
     for number in range(1, count + 1):
         assert recorded(number)[0] == expected
 

@@ -49,8 +49,8 @@ def test_a_block_ends_when_another_is_allocated_over_it():
     history = CpuHistory()
     history.keep(100)
     for time_us, addr, size in [(1, 1000, 500), (2, 2000, 100), (3, 1400, 700), (4, 2000, -100), (5, 1400, -700)]:
-        history.add(time_us, addr, size, [])
-    told = [(entry["action"], entry["addr"], entry["size"], entry["time_us"]) for entry in history._entries]
+        history.add(time_us, addr, size)
+    told = [(entry["action"], entry["addr"], entry["size"], entry["time_us"]) for entry in history.entries()]
     assert told[2:] == [
         ("free_requested", 1000, 500, 3),
         ("free_completed", 1000, 500, 3),

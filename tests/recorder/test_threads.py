@@ -77,19 +77,12 @@ def test_a_thread_that_python_did_not_start_belongs_to_the_backward(monkeypatch)
 
 def test_module_marks_of_all_threads_are_written_with_their_thread():
     marks = Marks(lambda: NOWHERE)
-    time, name = marks.module_appenders()
-    other_time, other_name = marks.module_appenders(3)
-    for add, value in ((time, 10), (name, 0), (other_time, 5), (other_name, 1)):
-        add(value)
-    marks.place_module((0, 7, 6), 3)
-    other_time(20)  # this mark is not complete
+    main, other = marks.of_modules(), marks.of_modules(3)
+    main.append((10, 0))
+    other.append((5, 1))
+    other.place((0, 7, 6))
     table = marks.content()["modules"]
     unpacker = Unpacker(table.values())
     found = {name: list(memoryview(unpacker.unpack(column)).cast("q")) for name, column in table.items()}
     assert (found["time_ns"], found["name"], found["thread"]) == ([10, 5], [0, 1], [0, 3])
     assert (found["allocs"], found["frees"]) == ([-1, 7], [-1, 6])
-    marks.trim(3)
-    other_time(30)
-    other_name(2)
-    column = marks.content()["modules"]["time_ns"]
-    assert list(memoryview(Unpacker([column]).unpack(column)).cast("q")) == [10, 5, 30]

@@ -234,17 +234,24 @@ class Cpu:
             self._turn_over()
         self.when_idle()
 
-    def _turn_over(self) -> None:
-        """Collects the profiler's events and restarts it; no tensor of the program is freed in between."""
+    def _turn_over(self, meanwhile: Callable[[], Any] = lambda: None) -> Any:
+        """Collects the profiler's events and restarts it; no tensor of the program is freed in between.
+
+        Returns the result of ``meanwhile``, whose calls the profiler does not see.
+        """
         collects = gc.isenabled()
         gc.disable()
         try:
             self._pause()
-            self._run()
+            try:
+                found = meanwhile()
+            finally:
+                self._run()
         finally:
             if collects:
                 gc.enable()
         self.when_idle()
+        return found
 
     def _resume(self) -> None:
         """Continues after a profiler of the program, once all annotations that it may have seen begin are closed."""
@@ -296,9 +303,8 @@ class Cpu:
         """Returns the history as a snapshot, or None without a recording."""
         if not self.is_active:
             return None
-        if self._running:
-            self._turn_over()
-        return self._history.content()
+        content: dict[str, Any] = self._turn_over(self._history.content) if self._running else self._history.content()
+        return content
 
     # Other backends count the entries of the snapshot.
     def num_events(self, content: dict[str, Any]) -> int:  # noqa: ARG002
