@@ -107,10 +107,9 @@ def _values(base: Mapping[str, str], profile: Profile) -> str:
 def same_addresses_from_now_on() -> bool:
     """Makes the programs that this process starts use the same host addresses in every run.
 
-    Returns whether it succeeded. PyTorch keeps autocast's half-precision copies of weights in a table by weight
-    address, and Python orders sets by the addresses of their elements. Without fixed addresses, the order in which
-    blocks are freed would differ from run to run. Docker's default profile forbids it; then runs have the same peaks,
-    but not the same order of frees.
+    Returns whether it succeeded. Python orders sets by the addresses of their elements, and autocast orders its frees
+    by the addresses of weights (recordings do not: see recorder/backends/autocast_frees.py). Docker's default profile
+    forbids it.
     """
     personality = getattr(ctypes.CDLL(None), "personality", None)
     if personality is None:

@@ -14,6 +14,7 @@ from ..fx_nodes import name_fx_nodes
 from ..guard import contained, warn
 from ..marks import NOWHERE, Position
 from ..texts import text_of
+from .autocast_frees import AutocastFrees, is_simulated
 from .lazy_modules import compiler_stays_unloaded
 
 # Python frames only: unwinding C++ stacks makes snapshots a hundred times slower.
@@ -42,6 +43,7 @@ class Cuda:
         self._theirs = 0  # entries of the history that the program started
         self._before_end: Callable[[], None] = lambda: None
         self._release: Callable[[], None] = lambda: None
+        self._autocast_frees = AutocastFrees(self)
 
     def watch(self, torch: Any, started: Callable[[Any], None]) -> None:
         """Waits until the program initialises CUDA.
@@ -77,6 +79,8 @@ class Cuda:
             self._record(max_events)
         self._stats = self._memory.memory_stats_as_nested_dict
         self.is_active = True
+        if is_simulated():
+            self._autocast_frees.install(self._torch)
 
     def join(self, torch: Any) -> bool:
         """Uses the statistics of a program that has initialised the device already; ``start`` may follow.
@@ -158,6 +162,7 @@ class Cuda:
     def stop(self) -> None:
         """Stops the history, unless the program has taken it over."""
         self._release()
+        self._autocast_frees.remove()
         if self.is_active and not self.taken_over:
             self._memory._record_memory_history(enabled=None)
         self.is_active = False
@@ -178,6 +183,7 @@ class Cuda:
             return None
         content = self._pytorchs_snapshot()
         contained(name_fx_nodes)(content)
+        self._autocast_frees.order(content)
         return content
 
     def _pytorchs_snapshot(self) -> dict[str, Any]:
