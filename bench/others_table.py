@@ -21,6 +21,7 @@ TABLE = HERE / "programs_of_others.toml"
 BY_HAND = HERE / "programs_by_hand.json"  # written by programs/by_hand.py
 COUNTED = HERE / "programs_counted.json"  # written by programs_counted.py
 KINDS = ("cpu", "cuda", "npu")
+AS_ON_GPU = ", as on a GPU"  # ends the name of a count
 WORKSPACE = 32 << 20  # of cuBLAS on Hopper, for each thread that multiplies matrices
 
 
@@ -47,10 +48,6 @@ class Program:
         prepare: Script of bench/programs that makes its model and data; it runs in the folder before, unrecorded.
         without: Folder of data sets that is left out of the copy, because clones lack its large files.
         options: Options of ``memdiag record`` on a phantom device.
-        parameters: Number of parameters, counted by hand; 0: no estimate.
-        per_parameter_bytes: Bytes of weights, gradients and optimizer state for each.
-        activations_bytes: Bytes of activations on CUDA, counted by hand.
-        how: How the estimate was made.
     """
 
     family: str
@@ -70,41 +67,47 @@ class Program:
     prepare: str = ""
     without: str = ""
     options: tuple[str, ...] = ()
-    parameters: int = 0
-    per_parameter_bytes: int = 16
-    activations_bytes: int = 0
-    how: str = ""
 
     def parts_by_hand(self, kind: str) -> dict[str, int]:
         """The parts of the peak, counted without memdiag, in bytes; empty where nobody counted.
 
         The first that exists: the count of a whole run on the CPU (programs_counted.py); that of one step on fake
-        tensors (programs/by_hand.py); that of the table, which is for CUDA. On other devices, a run has the same
-        tensors, but other scratch memory, and on CUDA workspaces of cuBLAS.
+        tensors (programs/by_hand.py). On other devices, a run has the same tensors, but other scratch memory, and on
+        CUDA workspaces of cuBLAS.
         """
-        name = f"{self.family} {self.name}"
-        if kind != "cpu" and not self.has_same_sizes:
-            if not self.parameters or kind != "cuda":
-                return {}
-            states = self.parameters * self.per_parameter_bytes
-            return {"weights and states": states, "activations": self.activations_bytes}
-        counted = read(COUNTED).get(name)
+        counted = read(COUNTED).get(self.count_name(kind))
         if counted is not None:
             parts = dict(counted["all" if kind == "cpu" else "tensors"])
             parts["temporary tensors"] += parts.pop("scratch memory")
             return {**parts, "workspaces": len(counted["threads"]) * WORKSPACE} if kind == "cuda" else parts
-        parts = read(BY_HAND).get(name, {}) if self.has_same_sizes else {}
+        parts = read(BY_HAND).get(f"{self.family} {self.name}", {}) if self.has_same_sizes else {}
         return {part: size for part, size in parts.items() if kind == "cuda" or part != "workspaces"}
 
-    @property
-    def convolves(self) -> bool:
+    def convolves(self, kind: str) -> bool:
         """Whether it is known to run convolutions, whose scratch memory on a GPU is not counted."""
-        return bool(read(COUNTED).get(f"{self.family} {self.name}", {}).get("convolves"))
+        return bool(read(COUNTED).get(self.count_name(kind), {}).get("convolves"))
 
     @property
     def has_same_sizes(self) -> bool:
         """Whether its sizes on the CPU are those on other devices."""
-        return not self.cpu.startswith("--device=cpu") and not self.parameters
+        return not self.cpu.startswith("--device=cpu")
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Kinds of devices for which programs_counted.py counts it: "cpu", and "cuda" as on a GPU."""
+        on_cpu = not self.ranks and not self.devices and ("cpu" in self.kinds or bool(self.counted))
+        as_on_gpu = not on_cpu or not self.has_same_sizes
+        return (*(("cpu",) if on_cpu else ()), *(("cuda",) if as_on_gpu else ()))
+
+    def count_name(self, kind: str) -> str:
+        """The name of its count for a kind of device, in the file of programs_counted.py."""
+        return f"{self.family} {self.name}{AS_ON_GPU if kind != 'cpu' and 'cuda' in self.counts else ''}"
+
+    @property
+    def launcher(self) -> list[str]:
+        """The arguments of Python that start its ranks."""
+        one = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.ranks)]
+        return one if self.ranks else []
 
     def runs_on(self, kind: str) -> bool:
         """Whether the program is tried on this kind of device."""
@@ -115,11 +118,10 @@ class Program:
         script, *arguments = self.command.split()
         path = str(HERE / "programs" / script) if not self.source else script
         extra = {"cpu": self.cpu, "cuda": self.cuda, "npu": self.npu_arguments}[kind].split()
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.ranks)]
         wrapper = [str(HERE / "programs" / "on_npu.py")] if kind == "npu" and self.npu == "transfer" else []
         if wrapper:
             path = str(Path(path).absolute()) if not self.source else f"{{here}}/{path}"
-        return [python, *(launcher if self.ranks else []), *wrapper, path, *arguments, *extra]
+        return [python, *self.launcher, *wrapper, path, *arguments, *extra]
 
 
 @cache

@@ -2,8 +2,10 @@
 
     python bench/programs_counted.py --sources FOLDER --python VENV/bin/python [--only "mnist;gat"]
 
-Each program of programs_of_others.toml that can run on the CPU runs there unchanged, below programs/live_storages.py,
-in which memdiag takes no part. FOLDER and VENV are those of programs_of_others.py. The file has for each program:
+Each program of programs_of_others.toml runs unchanged on the CPU, below programs/live_storages.py, in which memdiag
+takes no part. FOLDER and VENV are those of programs_of_others.py. Programs that need GPUs, and those whose sizes differ
+on a GPU, run as on a GPU (programs/cpu_as_gpu.py). Of several processes, the one with the largest peak counts. The file
+has for each program:
 
 * all: the parts of the peak on the CPU, with the scratch memory of its kernels;
 * tensors: the parts of the peak of the tensors alone, which are the same on other devices. If the program has an
@@ -19,37 +21,48 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from others_table import COUNTED, HERE, Program, read_table, unpack
 from programs_of_others import run
 
 
-def count(program: Program, given: argparse.Namespace, commits: dict[str, str]) -> dict[str, object] | None:
+def count(program: Program, kind: str, given: argparse.Namespace, commits: dict[str, str]) -> dict[str, object] | None:
     """Runs one program, once or twice; None if it fails."""
-    found = run_once(program, given, commits)
+    found = run_once(program, kind, given, commits)
     if not found or not found.pop("has_optimizer"):
         return found
-    on_devices = run_once(program, given, commits, "--foreach")
+    on_devices = run_once(program, kind, given, commits, "--foreach")
     return on_devices and {**found, "tensors": on_devices["tensors"]}
 
 
 def run_once(
-    program: Program, given: argparse.Namespace, commits: dict[str, str], *options: str
-) -> dict[str, object] | None:
-    """Runs one program with options of live_storages.py; None if it fails."""
+    program: Program, kind: str, given: argparse.Namespace, commits: dict[str, str], *options: str
+) -> dict[str, Any] | None:
+    """Runs one program with options of live_storages.py.
+
+    Returns:
+        The count of the process with the largest peak; None if the program fails.
+    """
     with tempfile.TemporaryDirectory(prefix="count-") as scratch:
-        ready = unpack(program, "cpu", given, commits, Path(scratch) / "source")
-        python, script, *arguments = ready.words
-        result = Path(scratch) / "result.json"
-        counter = HERE / "programs" / "live_storages.py"
-        command = [python, str(counter), *options, str(result), script, *arguments, *program.counted.split()]
-        status, _, took, said = run(command, ready.folder, ready.environment, given.seconds)
+        ready = unpack(program, kind, given, commits, Path(scratch) / "source")
+        result = Path(scratch) / "result"
+        counter = [str(HERE / "programs" / "live_storages.py"), *options]
+        if kind == "cuda":
+            counter += ["--gpus", str(program.ranks or program.devices or 1)]
+        at = 1 + len(program.launcher)
+        command = [*ready.words[:at], *counter, str(result), *ready.words[at:]]
+        if kind == "cpu":
+            command += program.counted.split()
+        environment = {**ready.environment, "CUDA_VISIBLE_DEVICES": ""}
+        status, _, took, said = run(command, ready.folder, environment, given.seconds)
         if status:
-            print(f"{program.family} {program.name}: exit status {status}: {said[-300:]}", file=sys.stderr)
+            print(f"{program.family} {program.name}: exit status {status}: {said[-given.said :]}", file=sys.stderr)
             return None
-        print(f"{program.family} {program.name}: {took:.0f} s of a processor", flush=True)
-        found: dict[str, object] = json.loads(result.read_text(encoding="utf-8"))
-        return found
+        found = [json.loads(file.read_text(encoding="utf-8")) for file in result.glob("*.json")]
+        print(f"{program.family} {program.name}: {took:.0f} s of a processor, {len(found)} processes", flush=True)
+        largest: dict[str, Any] = max(found, key=lambda one: sum(one["tensors"].values()))
+        return largest
 
 
 def main() -> None:
@@ -59,20 +72,21 @@ def main() -> None:
     parser.add_argument("--python", required=True)
     parser.add_argument("--only", default="", help="programs whose family or name holds one of these, by ;")
     parser.add_argument("--again", action="store_true", help="also programs that have a count")
+    parser.add_argument("--said", type=int, default=300, help="characters to print of the output of a failed program")
     parser.add_argument("--seconds", type=int, default=600, help="limit of one run")
     given = parser.parse_args()
     commits, programs = read_table()
     for program in programs:
-        name = f"{program.family} {program.name}"
-        known = json.loads(COUNTED.read_text(encoding="utf-8")) if COUNTED.exists() else {}
-        can_run = not program.ranks and not program.devices and ("cpu" in program.kinds or program.counted)
-        is_chosen = any(part in name for part in given.only.split(";"))
-        if can_run and is_chosen and (given.again or name not in known):
-            found = count(program, given, commits)
-            if found is not None:
-                known = json.loads(COUNTED.read_text(encoding="utf-8")) if COUNTED.exists() else {}  # by another run
-                known[name] = found
-                COUNTED.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+        for kind in program.counts:
+            name = program.count_name(kind)
+            known = json.loads(COUNTED.read_text(encoding="utf-8")) if COUNTED.exists() else {}
+            is_chosen = any(part in name for part in given.only.split(";"))
+            if is_chosen and (given.again or name not in known):
+                found = count(program, kind, given, commits)
+                if found is not None:
+                    known = json.loads(COUNTED.read_text(encoding="utf-8")) if COUNTED.exists() else {}  # another run
+                    known[name] = found
+                    COUNTED.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from others_table import HERE, KINDS, Program, read_table, unpack
 from phantom_programs import cpu_seconds, entries, limit, why
 
 import memdiag
+from memdiag.trace.model import DeviceTrace
 from memdiag.trace.schema import CATEGORIES
 from memdiag.units import format_bytes
 
@@ -47,6 +48,7 @@ PARTS = {
     "gradient": "gradients",
     "optimizer_state": "optimizer states",
     "activation": "activations",
+    "collective": "buffers of collectives",
     "input": "input batches",
     "temporary": "temporary tensors",
     "workspace": "workspaces",
@@ -215,10 +217,17 @@ def keep(files: Sequence[Path], folder: Path) -> None:
         shutil.copy(file, folder)
 
 
+def peak_of(device: DeviceTrace) -> int:
+    """The peak of allocated memory, in bytes."""
+    return int(device.usage["allocated"].max(initial=0))
+
+
 def describe(row: Row, files: Sequence[Path], ours: Sequence[str]) -> None:
-    """Fills a row from the traces of its first run."""
-    trace = memdiag.load(files[0])
-    device = max(trace.devices, key=lambda one: int(one.usage["allocated"].max(initial=0)))
+    """Fills a row from the traces of its first run: from that of the process with the largest peak."""
+    _, trace, device = max(
+        ((peak_of(one), trace, one) for trace in map(memdiag.load, files) for one in trace.devices),
+        key=lambda found: found[0],
+    )
     row.num_processes, row.num_events = len(files), sum(len(entries(file)) for file in files)
     row.allocated_bytes, row.reserved_bytes = (
         int(device.usage[name].max(initial=0)) for name in ("allocated", "reserved")
@@ -236,7 +245,7 @@ def same_part(row: Row, program: Program, counted: Mapping[str, int]) -> str:
     are the same, or equal within 1 %, and "" if one of both is unknown.
     """
     parts = dict(counted)
-    if program.convolves and row.device.startswith("cuda"):
+    if row.device.startswith("cuda") and program.convolves("cuda"):
         tensors = sum(size for part, size in parts.items() if part != "workspaces")
         parts["workspaces"] = max(parts.get("workspaces", 0), row.allocated_bytes - tensors)
     if not parts or not row.largest or not row.works:
@@ -293,9 +302,8 @@ def write(rows: Mapping[tuple[str, str, str], Row], commits: Mapping[str, str], 
         row.same_part = same_part(row, programs[place[row.family, row.name]], parts)
     kept = sorted(known, key=lambda row: (KINDS.index(row.device.partition(":")[0]), place[row.family, row.name]))
     head = STEM.with_suffix(".md").read_text(encoding="utf-8").partition("<!-- table -->")[0]
-    notes = [f"* {one.family}, {one.name}: {one.how}" for one in programs if one.how]
     sources = [f"* {name} at {commit[:12]}" for name, commit in commits.items()]
-    parts = [table_of(kept), "\n## Peaks by a formula\n", *notes, "\n## Sources\n", *sources]
+    parts = [table_of(kept), "\n## Sources\n", *sources]
     STEM.with_suffix(".md").write_text(f"{head}<!-- table -->\n" + "\n".join(parts) + "\n", encoding="utf-8")
     STEM.with_suffix(".json").write_text(json.dumps([asdict(row) for row in kept], indent=1) + "\n", encoding="utf-8")
 

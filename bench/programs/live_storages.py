@@ -1,16 +1,19 @@
-"""Runs a program on the CPU and counts its live tensors: live_storages.py [--foreach] RESULT.json SCRIPT ARGUMENTS...
+"""Runs a program on the CPU and counts its live tensors: live_storages.py [OPTIONS] FOLDER SCRIPT ARGUMENTS...
 
 memdiag takes no part in it. PyTorch tells each fact itself: its profiler has each allocation and free, a dispatch mode
 sees the result of each operator, and hooks tell what autograd saves, what modules and optimizers own, and what a model
 is called with. Memory that never becomes the result of an operator is the scratch memory of a kernel. With --foreach,
-optimizers update all parameters together, which is the default on a GPU or NPU and needs more temporary tensors.
+optimizers update all parameters together, which is the default on a GPU or NPU and needs more temporary tensors. With
+--gpus COUNT, a program for GPUs runs on the CPU (cpu_as_gpu.py).
 
-RESULT.json has the largest sum of live bytes, and its parts at that moment, with scratch memory and without. Each
-storage is of the first kind that fits:
+Each process of torchrun and each that the program spawns writes a file into FOLDER. It has the largest sum of live
+bytes, and its parts at that moment: once with scratch memory, and once of the tensors alone, in blocks as of a GPU's
+allocator. Each storage is of the first kind that fits:
 
 * parameters: a module or an optimizer has it as a parameter or buffer;
 * optimizer states: an optimizer has it in its state;
 * gradients: it becomes the ``grad`` of a parameter;
+* buffers of collectives: a collective got it or made it;
 * input batches: an argument of a module that no other module calls, and not the result of one;
 * activations: autograd saves it, or it is made in forward and is live when another phase begins; forward is the call of
   a module that no other module calls, together with the loss that follows it;
@@ -21,29 +24,31 @@ storage is of the first kind that fits:
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import runpy
 import sys
-import time
-import weakref
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-import torch
+import cpu_as_gpu
+from storage_notes import COLLECTIVE, GIVEN, RESULT, StorageNotes
 from torch._C._profiler import _EventType
-from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
 
-KINDS = ("parameters", "optimizer states", "gradients", "input batches", "activations")
-MULTIPLICATIONS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
-RESULT, GIVEN = "result of an operator", "argument of a module"
+KINDS = ("parameters", "optimizer states", "gradients", COLLECTIVE, "input batches", "activations")
 TEMPORARY, SCRATCH, OTHER = "temporary tensors", "scratch memory", "other tensors"
+MULTIPLICATIONS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
+FUNCTIONAL = "_c10d_functional::"  # operators of collectives, which make their results
+BLOCK = 512  # bytes: kMinBlockSize of CUDACachingAllocator.cpp and NPUCachingAllocator.cpp
 
 
 class Allocation:
@@ -57,125 +62,8 @@ class Allocation:
         self.facts: set[str] = set()
 
 
-class LiveStorages(TorchDispatchMode):
-    """Notes what PyTorch says about the memory of tensors while it is active.
-
-    It is not active in backward: PyTorch adds gradients in place only if no dispatch mode is. There, the memory of
-    which nothing else is known is of temporary tensors if it is live when the operator that allocated it ends.
-
-    Attributes:
-        seen: For each address, the facts about the storage that was there, each with its moment (in ns).
-        phases: The moment at which each phase began, and its name.
-        operators: Each operator that the profiler saw, with its phase.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: dict[int, list[tuple[int, str]]] = {}
-        self.phases: list[tuple[int, str]] = [(0, "outside")]
-        self.operators: set[tuple[str, str]] = set()
-        self.depth = 0
-        self.in_backward = 0
-        self.has_optimizer = False
-        self.trained: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
-        self.hooks: list[Any] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        del types
-        result = function(*args, **(kwargs or {}))
-        self.mark(RESULT, tree_leaves(result))
-        return result
-
-    def mark(self, fact: str, values: Iterable[Any]) -> None:
-        """Notes a fact about the storages of all tensors among the values."""
-        for each in values:
-            if isinstance(each, torch.Tensor) and each.layout is torch.strided and not each.is_meta:
-                start = each.data_ptr() - each.storage_offset() * each.element_size()
-                self.seen.setdefault(start, []).append((time.time_ns(), fact))
-
-    # ------------------------------------------------------------------------------------------------------ phases
-
-    def begin(self, phase: str) -> None:
-        if phase != self.phases[-1][1]:
-            self.phases.append((time.time_ns(), phase))
-
-    def phase_at(self, moment: int) -> int:
-        """The index in ``phases`` of the phase at a moment."""
-        return bisect_right(self.phases, (moment, "~")) - 1
-
-    def before_backward(self) -> None:
-        """Begins backward; the loss, between the last module and backward, is a part of forward."""
-        if self.phases[-1][1] == "outside" and self.phases[-2:][0][1] == "forward":
-            self.phases.pop()
-        self.begin("backward")
-
-    def before_module(self, module: torch.nn.Module, inputs: Any) -> None:
-        own = [*module._parameters.values(), *module._buffers.values()]  # noqa: SLF001 - without those of its children
-        self.mark("parameters", own)
-        self.trained.update({id(each): each for each in own if each is not None and each.requires_grad})
-        if not self.depth and not self.in_backward:  # backward may compute a forward again
-            self.begin("forward")
-            given = [each for each in tree_leaves(inputs) if isinstance(each, torch.Tensor)]
-            self.mark(GIVEN, [each for each in given if not each.requires_grad])
-        self.depth += 1
-
-    def after_module(self, *_: Any) -> None:
-        self.depth -= 1
-        if not self.depth and not self.in_backward:
-            self.begin("outside")
-
-    def before_step(self, optimizer: Any, *_: Any) -> None:
-        owned = [each for group in optimizer.param_groups for each in group["params"]]
-        self.mark("parameters", owned)
-        self.mark("gradients", [each.grad for each in owned])
-        self.has_optimizer = True
-        self.begin("optimizer")
-
-    def after_step(self, optimizer: Any, *_: Any) -> None:
-        self.mark("optimizer states", tree_leaves(list(optimizer.state.values())))
-        self.begin("outside")
-
-    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns what autograd stores: not the tensor, because a result in its own graph would keep that alive."""
-        self.mark("activations", [tensor])
-        with _disable_current_modes():
-            return tensor.detach()
-
-    def __enter__(self) -> Any:
-        engine = torch.autograd.graph._engine_run_backward  # noqa: SLF001 - each way into backward goes through it
-
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            if not self.in_backward:
-                self.before_backward()
-            self.in_backward += 1
-            try:
-                with _disable_current_modes():
-                    return engine(*args, **kwargs)
-            finally:
-                self.in_backward -= 1
-                self.mark("gradients", [each.grad for each in self.trained.values() if each.is_leaf])
-                if not self.in_backward:
-                    self.begin("outside")
-
-        torch.autograd._engine_run_backward = backward  # type: ignore[attr-defined]  # noqa: SLF001
-        self.hooks = [
-            modules.register_module_forward_pre_hook(self.before_module),
-            modules.register_module_forward_hook(self.after_module, always_call=True),
-            optimizers.register_optimizer_step_pre_hook(self.before_step),
-            optimizers.register_optimizer_step_post_hook(self.after_step),
-        ]
-        self.saving = torch.autograd.graph.saved_tensors_hooks(self.keep, lambda tensor: tensor)
-        self.saving.__enter__()
-        return super().__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        self.saving.__exit__(*error)
-        for each in self.hooks:
-            each.remove()
-        torch.autograd._engine_run_backward = torch.autograd.graph._engine_run_backward  # type: ignore[attr-defined]  # noqa: SLF001
-
-    # ------------------------------------------------------------------------------------------------------ answers
+class LiveStorages(StorageNotes):
+    """The allocations of a program, and what they are."""
 
     def kind(self, one: Allocation) -> str:
         """What an allocation is, from all that became known about it during the run."""
@@ -184,6 +72,8 @@ class LiveStorages(TorchDispatchMode):
             one.facts.add("input batches")
         if not one.facts:
             return SCRATCH
+        if "parameters" in one.facts and one.died is not None and self.phases[born][1] in ("forward", "backward"):
+            return COLLECTIVE  # gathered from its shards
         for kind in KINDS:
             if kind in one.facts:
                 return kind
@@ -213,10 +103,16 @@ class LiveStorages(TorchDispatchMode):
             one.facts = {fact for _, fact in facts[bisect_right(facts, (one.born, "")) : last]}
         return [one for _, one, _ in found]
 
-    def peak(self, counted: Sequence[Allocation]) -> dict[str, int]:
-        """Returns the bytes of each kind at the moment with the most live bytes."""
-        moments = [(each.born, 1, each.size) for each in counted]
-        moments += [(each.died, 0, -each.size) for each in counted if each.died is not None]
+    def peak(self, counted: Sequence[Allocation], block: int = 1) -> dict[str, int]:
+        """Returns the bytes of each kind at the moment with the most live bytes.
+
+        Args:
+            counted: The allocations.
+            block: Each takes a multiple of so many bytes.
+        """
+        sizes = {id(each): -(-each.size // block) * block for each in counted}
+        moments = [(each.born, 1, sizes[id(each)]) for each in counted]
+        moments += [(each.died, 0, -sizes[id(each)]) for each in counted if each.died is not None]
         now = most = at = 0
         for moment, _, size in sorted(moments):
             now += size
@@ -225,52 +121,114 @@ class LiveStorages(TorchDispatchMode):
         parts: Counter[str] = Counter()
         for each in counted:
             if each.born <= at and (each.died is None or each.died > at):
-                parts[self.kind(each)] += each.size
+                parts[self.kind(each)] += sizes[id(each)]
         return {kind: parts[kind] for kind in (*KINDS, TEMPORARY, SCRATCH, OTHER)}
+
+    def found(self, profiled: Any) -> dict[str, Any]:
+        """Returns what a process writes into its file."""
+        made = self.allocations(profiled)
+        multiplied = {pair for pair in self.operators if pair[0] in MULTIPLICATIONS}
+        return {
+            "all": self.peak(made),
+            "tensors": self.peak([each for each in made if each.facts], BLOCK),
+            "threads": sorted({"backward" if phase == "backward" else "forward" for _, phase in multiplied}),
+            "has_optimizer": self.has_optimizer,
+            "convolves": any("convolution" in name for name, _ in self.operators),
+        }
 
     def changes(self, profiled: Any) -> Iterator[tuple[int, int, int, int]]:
         """Yields moment (ns), address, size and end of the operator (ns; 0: none) of each allocation.
 
         Frees have a negative size. It also notes the operators.
         """
-        waiting = [(event, 0) for event in profiled.profiler.kineto_results.experimental_event_tree()]
+        waiting = [(event, 0, False, True) for event in profiled.profiler.kineto_results.experimental_event_tree()]
         while waiting:
-            event, ends = waiting.pop()
+            event, ends, is_collective, is_kernel = waiting.pop()
             if event.tag == _EventType.Allocation and event.extra_fields.device.type == "cpu":
+                facts = [COLLECTIVE] if is_collective else [] if is_kernel else [RESULT]
+                if event.extra_fields.alloc_size > 0 and facts:
+                    self.seen.setdefault(event.extra_fields.ptr, []).append((event.start_time_ns, facts[0]))
                 yield event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size, ends
             elif event.tag == _EventType.TorchOp:
                 ends = event.end_time_ns
+                is_kernel = "::" in event.name  # compiled code and Python functions of autograd allocate tensors
+                is_collective = is_collective or event.name.startswith(FUNCTIONAL)
                 self.operators.add((event.name, self.phases[self.phase_at(event.start_time_ns)][1]))
-            waiting += [(each, ends) for each in event.children]
+            waiting += [(each, ends, is_collective, is_kernel) for each in event.children]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command asks for.
+
+    Attributes:
+        folder: Where each process writes its file.
+        is_foreach: Whether optimizers update all parameters together.
+        gpus: How many GPUs the program sees; 0: none.
+    """
+
+    folder: Path
+    is_foreach: bool
+    gpus: int
+
+    def run(self, program: Callable[[], Any]) -> None:
+        """Runs the program, or its part in this process, and writes its peak."""
+        if self.is_foreach:
+            optimizers._get_foreach_kernels_supported_devices = lambda: ["cpu"]  # type: ignore[attr-defined]  # noqa: SLF001
+        if self.gpus:
+            cpu_as_gpu.imitate(self.gpus)
+        start = SpawnProcess.__init__
+
+        def start_counted(process: Any, *args: Any, **kwargs: Any) -> None:
+            start(process, *args, **kwargs)
+            if process._target is not None:  # noqa: SLF001
+                process._target = InChild(self, process._target)  # noqa: SLF001
+
+        SpawnProcess.__init__ = start_counted  # type: ignore[method-assign]
+        counted = LiveStorages()
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+            try:
+                with cpu_as_gpu.OnCPU() if self.gpus else nullcontext(), counted:
+                    program()
+            except SystemExit as end:
+                if end.code:
+                    raise
+        self.folder.mkdir(exist_ok=True)
+        file = self.folder / f"{os.getpid()}.json"
+        file.write_text(json.dumps(counted.found(profiled), indent=1) + "\n", encoding="utf-8")
+        if cpu_as_gpu.GROUPS:
+            sys.stdout.flush()
+            os._exit(0)  # without their destructors
+
+
+@dataclass(frozen=True)
+class InChild:
+    """The function of a spawned process, with its count."""
+
+    options: Options
+    target: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        self.options.run(lambda: self.target(*args, **kwargs))
 
 
 def main() -> None:
     """Runs the program and writes its peak."""
-    is_foreach = sys.argv[1] == "--foreach"
-    result, script, *arguments = sys.argv[1 + is_foreach :]
-    if is_foreach:
-        optimizers._get_foreach_kernels_supported_devices = lambda: ["cpu"]  # type: ignore[attr-defined]  # noqa: SLF001
-    sys.argv = [script, *arguments]
-    sys.path[0] = str(Path(script).parent)
-    counted = LiveStorages()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        try:
-            with counted:
-                runpy.run_path(script, run_name="__main__")
-        except SystemExit as end:
-            if end.code:
-                raise
-    made = counted.allocations(profiled)
-    multiplied = {pair for pair in counted.operators if pair[0] in MULTIPLICATIONS}
-    found = {
-        "all": counted.peak(made),
-        "tensors": counted.peak([each for each in made if each.facts]),
-        "threads": sorted({"backward" if phase == "backward" else "forward" for _, phase in multiplied}),
-        "has_optimizer": counted.has_optimizer,
-        "convolves": any("convolution" in name for name, _ in counted.operators),
-    }
-    Path(result).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--foreach", action="store_true", help="optimizers update all parameters together")
+    parser.add_argument("--gpus", type=int, default=0, help="how many GPUs the program sees on the CPU")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    sys.argv = [given.script, *given.arguments]
+    sys.path.append(sys.path[0])  # where spawned processes find this module
+    sys.path[0] = str(Path(given.script).parent)
+    options = Options(given.folder.absolute(), given.foreach, given.gpus)
+    options.run(lambda: runpy.run_path(given.script, run_name="__main__"))
 
 
 if __name__ == "__main__":
-    main()
+    import live_storages  # so that spawned processes find its classes
+
+    live_storages.main()
