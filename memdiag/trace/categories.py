@@ -13,9 +13,10 @@ evidence stays unknown. The rules are:
 * activation: allocated in forward and live after it (a tensor that also outlives the next step stays unknown); or
   allocated between two forwards and freed in backward; or allocated in backward and freed in a later backward of the
   step, unless it may be the gradient of a weight (a gradient of the gradients needs it: ``create_graph=True``);
-* input: allocated between two steps, before the forward that uses it. After a forward without a backward, a program
-  also computes with the result, so there only call sites count that allocate inputs elsewhere too. A tensor that a
-  recorder saw enter a model is none if a forward allocated it: the output of another model, computed without gradients;
+* input: allocated between two steps, before the forward that uses it. After a forward without a backward, and after a
+  backward of the same step, a program also computes with the results, such as gradients of each sample, so there only
+  call sites count that allocate inputs elsewhere too. A tensor that a recorder saw enter a model is none if a forward
+  allocated it: the output of another model, computed without gradients;
 * temporary: freed within the visit of the phase in which it was allocated;
 * KV cache: allocated by a function, or in a file, with such a name;
 * workspace: requested by a library (frames, sizes and order; see workspaces.py), retained or for one convolution;
@@ -122,9 +123,13 @@ def _inputs(waits: Array, recorded: Array, lives: Lives, stack: Array) -> Array:
         lives: Allocation and free of the tensors.
         stack: Per tensor, its call site.
     """
-    follows = lives.previous_phase == FORWARD
+    after_backward = (lives.previous_phase == BACKWARD) & (lives.previous_step == lives.step_alloc)
+    follows = (lives.previous_phase == FORWARD) | after_backward
     is_input = waits & ~follows | (recorded == _INPUT) & (lives.phase_alloc == OUTSIDE)
-    inputs: Array = waits & (~follows | np.isin(stack, np.unique(stack[is_input])))
+    sites = np.unique(stack[is_input | (lives.phase_alloc == INITIALISATION)])
+    if not len(sites):  # the trace begins in the middle, and nothing is allocated between two steps
+        follows &= ~after_backward
+    inputs: Array = waits & (~follows | np.isin(stack, sites))
     return inputs
 
 

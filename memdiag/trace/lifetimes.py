@@ -49,6 +49,7 @@ class Lives:
         open: It is live at the end, and was allocated in the last visit, in which memory ran out: its lifetime is
             unknown.
         next_phase, previous_phase: int8: the phases after and before the visit in which it was allocated.
+        previous_step: int32: the step in which the visit before that one ended, or -1.
         num_allocs: Number of other allocations during its life.
         last_step: The last step of the trace, or -1 if there are none.
         thread: Number of the thread that allocated it; 0 for the main thread, for autograd's threads, and if unknown.
@@ -65,6 +66,7 @@ class Lives:
     open: Array
     next_phase: Array
     previous_phase: Array
+    previous_step: Array
     num_allocs: Array
     last_step: int
     thread: Array
@@ -101,14 +103,15 @@ def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) ->
         open=~before & kept & (visit[born] == last_visit) & _ends_in_failure(device, visit[:n]),
         next_phase=surroundings[1][visit[born]],
         previous_phase=surroundings[0][visit[born]],
+        previous_step=surroundings[2][visit[born]],
         num_allocs=np.where(before, allocs[dies], allocs[dies] - allocs[born]),
         last_step=int(marks.step.max(initial=-1)),
         thread=np.append(np.zeros(n, np.int64) if marks.thread is None else marks.thread, 0)[born],
     )
 
 
-def _visits(marks: EventPhases, n: int) -> tuple[Array, tuple[Array, Array]]:
-    """Returns the visit of every event, and of every visit the phases before and after it.
+def _visits(marks: EventPhases, n: int) -> tuple[Array, tuple[Array, Array, Array]]:
+    """Returns the visit of every event, and of every visit the phases before and after it, and the step before it.
 
     The visits of each thread are numbered one after the other. One more event and one more visit stand for
     everything outside the trace.
@@ -124,10 +127,12 @@ def _visits(marks: EventPhases, n: int) -> tuple[Array, tuple[Array, Array]]:
     same_thread = thread[starts][1:] == thread[starts][:-1]
     before = np.where(same_thread, phase[starts][:-1], UNKNOWN)
     after = np.where(same_thread, phase[starts][1:], UNKNOWN)
-    outer = [UNKNOWN, UNKNOWN] if n else [UNKNOWN]
+    step = np.where(same_thread, marks.step[order[starts[1:] - 1]], -1)
+    outer, no_step = ([UNKNOWN, UNKNOWN], [-1, -1]) if n else ([UNKNOWN], [-1])
     return visit, (
         np.concatenate((outer[:1], before, outer[1:])).astype(np.int8),
         np.concatenate((after, outer)).astype(np.int8),
+        np.concatenate((no_step[:1], step, no_step[1:])).astype(np.int32),
     )
 
 

@@ -39,6 +39,27 @@ for _ in range(4):
     optimizer.step()
 """
 
+# Gradients of each sample, computed in parts that are joined, and one after the other.
+SAMPLES = """
+import torch
+from torch.func import functional_call, grad, vmap
+
+model = torch.nn.Linear(100, 30)
+
+def error(weights, row, target):
+    return (functional_call(model, weights, (row[None],)) - target[None, :30]).square().mean()
+
+for _ in range(3):
+    batch, target = torch.rand(16, 100), torch.rand(16, 31)
+    weights = {name: each.detach() for name, each in model.named_parameters()}
+    joined = vmap(grad(error), in_dims=(None, 0, 0), chunk_size=4)(weights, batch, target)
+    pairs = [torch.autograd.grad(model(row).mean(), model.weight)[0] for row in batch[:5]]
+    stacked = torch.stack(pairs)
+    del pairs
+    with torch.no_grad():
+        model.weight -= joined["weight"].mean(0) + stacked.mean(0)
+"""
+
 
 def kinds(folder, program):
     """Records a program; returns the names of the categories by number of elements."""
@@ -80,3 +101,11 @@ def test_the_output_of_a_model_is_no_input_of_the_criterion(tmp_path):
     found = [CATEGORIES[category] for category in tensors.category[results].tolist()]
     assert found.count("input") == 3, found  # the target of each step
     assert "input of Linear" in trace.strings
+
+
+def test_joined_gradients_of_samples_are_no_inputs(tmp_path):
+    found = kinds(tmp_path, SAMPLES)
+    for size in (16 * 30 * 100, 5 * 30 * 100):
+        assert len(found[size]) == 3
+        assert "input" not in found[size]
+    assert found[16 * 31] == ["unknown", "input", "input"]  # the first one is older than the first forward
