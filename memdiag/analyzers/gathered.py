@@ -38,8 +38,12 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     if not gathers.any():
         return
     asks = np.append(trace.stacks.with_frame(gathers), False)
+    of_fsdp = np.array(
+        ["/distributed/fsdp/" in frame.filename.replace("\\", "/") for frame in trace.stacks.frames], bool
+    )
+    shards = np.append(trace.stacks.with_frame(of_fsdp), False)
     for view in context.views(trace):
-        yield from first_finding(view, lambda at: _unit(at, asks))
+        yield from first_finding(view, lambda at: _unit(at, asks, shards))
 
 
 def _gathers(frame: Frame) -> bool:
@@ -50,8 +54,14 @@ def _gathers(frame: Frame) -> bool:
     return file.endswith("fsdp/_flat_param.py") and frame.name == "_alloc_padded_unsharded_flat_param"
 
 
-def _unit(view: DeviceView, asks: Array) -> Iterator[Finding]:
-    """Yields MD129."""
+def _unit(view: DeviceView, asks: Array, shards: Array) -> Iterator[Finding]:
+    """Yields MD129.
+
+    Args:
+        view: The device.
+        asks: Per stack, whether it requests the buffer for the weights of a unit.
+        shards: Per stack, whether FSDP runs. Other collectives gather activations.
+    """
     device, tensors, events = view.device, view.device.tensors, view.device.events
     mine = np.flatnonzero(
         np.isin(events.action, (ALLOC, OOM)) & asks[events.stack] & (events.phase == _FORWARD) & (events.size >= MIB)
@@ -66,7 +76,7 @@ def _unit(view: DeviceView, asks: Array) -> Iterator[Finding]:
     if largest < MOST * gathered or (ran_out and largest < MOST * _weights(view, largest)):
         return
     rows = device.live(view.at)
-    held = int(tensors.block_bytes[rows[tensors.category[rows] == _GATHERED]].sum())
+    held = int(tensors.block_bytes[rows[(tensors.category[rows] == _GATHERED) & shards[tensors.stack[rows]]]].sum())
     total = int(tensors.block_bytes[rows].sum())
     if held < max(SHARE * total, FLOOR):
         return

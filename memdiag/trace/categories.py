@@ -85,6 +85,7 @@ def infer(
         workspace |= stays & blas_workspaces(device, lives, evidence)
         workspace |= convolution_workspaces(device, evidence, planned)
     waits = (born == OUTSIDE) & stays & (lives.next_phase == FORWARD) & (survived <= 1)
+    saved = (born == FORWARD) & stays & (survived <= 1)
     conditions = {
         _WORKSPACE: workspace,
         _OPTIMIZER_STATE: evidence.state[stack] & outlasts | (in_step | (born == OPTIMIZER)) & decided | replaced,
@@ -93,8 +94,8 @@ def infer(
         _GRADIENT: (born == BACKWARD) & decided & ~(lives.before & (lives.phase_free == BACKWARD))
         | zeroed & (born != FORWARD)
         | moved & outlasts,
-        _COLLECTIVE: evidence.collective[stack],
-        _ACTIVATION: (born == FORWARD) & stays & (survived <= 1),
+        _COLLECTIVE: evidence.collective[stack] & ~(evidence.redistribution[stack] & saved),
+        _ACTIVATION: saved,
         _INPUT: _inputs(waits, tensors.category, lives, stack),
         _TEMPORARY: lives.same_visit | loaded & (lives.phase_free == INITIALISATION),
     }

@@ -39,11 +39,12 @@ SILENT, OTHER = len(PHASES), len(PHASES) + 1
     _STATE,
     _ZERO_GRAD,
     _COLLECTIVE,
+    _REDISTRIBUTION,
     _WORKSPACE,
     _BUILDS,
     _CACHE,
     _PLAN,
-) = (1 << bit for bit in range(13))
+) = (1 << bit for bit in range(14))
 
 _BACKWARD_NAMES = frozenset({"backward", "custom_backward", "_engine_run_backward", "_make_grads"})
 _BACKWARD_HOOK = re.compile(r"_?(root_)?(pre|post)_backward")
@@ -68,6 +69,7 @@ _NEAR = 4  # number of innermost Python frames that identify the purpose of memo
 _COLLECTIVE_NAME = re.compile(
     r"all_?gather|reduce_?scatter|all_?reduce|all_?to_?all|foreach_reduce|alloc_storage|unshard|broadcast"
 )
+_FUNCTIONAL_COLLECTIVES = "torch/distributed/_functional_collectives.py"
 _WORKSPACE_NAME = re.compile(
     r"getNewWorkspace|getCurrentCUDABlasHandle|setWorkspaceForHandle|BlasLtWorkspace|[aA]llocate_?[wW]orkspace"
 )
@@ -93,6 +95,7 @@ class StackEvidence:
         optimizer: An optimizer's step runs.
         state: An optimizer creates or loads its state.
         collective: A collective, or the sharding library, requests the memory.
+        redistribution: A collective whose result is a tensor of the model requests it: a DTensor gets other shards.
         workspace: A library requests scratch memory that it retains.
         convolution: cuDNN runs a convolution (C++ frame), or a Python function for convolutions calls the operator.
     """
@@ -106,6 +109,7 @@ class StackEvidence:
     optimizer: Array
     state: Array
     collective: Array
+    redistribution: Array
     workspace: Array
     convolution: Array
 
@@ -145,6 +149,7 @@ def read_stacks(stacks: Stacks) -> StackEvidence:
         optimizer=step & ~forward & ~zero_grad,
         state=holds(_STATE) & ~forward,
         collective=holds(_COLLECTIVE),
+        redistribution=holds(_REDISTRIBUTION),
         workspace=holds(_WORKSPACE),
         convolution=holds(_PLAN) | np.append(named[stacks.frame_ids[stacks.offsets[:-1]]], False),
     )
@@ -209,7 +214,7 @@ def _frame_bits(frame: Frame) -> int:
     if _SCRATCH_NAME.match(name):
         bits |= _WORKSPACE
     if "distributed" in file and _COLLECTIVE_NAME.search(name):
-        bits |= _COLLECTIVE
+        bits |= _COLLECTIVE | (_REDISTRIBUTION if file.endswith(_FUNCTIONAL_COLLECTIVES) else 0)
     return bits | _optimizer_bits(name, file)
 
 

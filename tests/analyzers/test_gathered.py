@@ -17,15 +17,24 @@ SECOND = (Frame(_FSDP + "_fully_shard/_fsdp_collectives.py", 351, "foreach_all_g
 FIRST = (Frame(_FSDP + "_flat_param.py", 1300, "_alloc_padded_unsharded_flat_param"), MAIN)
 
 
-def found(units, frames=SECOND, *, fails=False, passes=1):
-    """Returns the findings for a forward whose units gather these MiB in turn; the largest is live at the peak."""
+LOGITS = (Frame(_FSDP[: -len("fsdp/")] + "_functional_collectives.py", 209, "all_gather_single"), MAIN)
+
+
+def found(units, frames=SECOND, *, fails=False, passes=1, logits=0):
+    """Returns the findings for a forward whose units gather these MiB in turn; the largest is live at the peak.
+
+    ``logits``: MiB that another collective gathers meanwhile.
+    """
     program = Training(size=8 * MIB)
     program.initialise()
     program.now = 0
     for _ in range(passes):
         program.phase = "forward"
         for size in units:
-            program.passing(size * MIB, frames)
+            unit = program.alloc(size * MIB, frames, "collective")
+            if logits:
+                program.passing(logits * MIB, LOGITS)
+            program.free(unit)
         program.phase = "backward"
         program.passing(MIB, (MAIN,))
     program.phase = "forward"
@@ -57,6 +66,11 @@ def test_the_model_as_one_unit(passes):
 def test_a_unit_for_each_block_is_as_it_should_be():
     assert not found([100, 100, 100, 100])
     assert not found([500], (Frame("/app/train.py", 3, "forward"), MAIN))
+
+
+def test_other_collectives_gather_no_weights():
+    assert found([80, 10, 10])
+    assert not found([80, 10, 10], logits=800)
 
 
 PAGE_EXAMPLES = {

@@ -75,6 +75,27 @@ def test_categories_given_by_the_source_are_kept():
     assert trace.bases["category"] == "marks"
 
 
+def test_a_redistributed_tensor_that_stays_is_an_activation():
+    def gathering(name, file, line):
+        path = f"/env/lib/python3.11/site-packages/torch/distributed/{file}"
+        return (Frame(path, line, name), *forward(0))
+
+    buffer = gathering("all_gather_single", "_functional_collectives.py", 209)
+    logits = gathering("all_gather_single", "_functional_collectives.py", 223)
+    weights = gathering("alloc_storage", "fsdp/_fully_shard/_fsdp_param.py", 1069)
+    program = trained()
+    program.phase = "forward"
+    program.passing(3 * MIB, buffer)
+    kept = [program.alloc(size * MIB, frames, "") for size, frames in ((5, logits), (7, weights))]
+    program.phase = "backward"
+    program.passing(4, BACKWARD)
+    for each in kept:
+        program.free(each)
+    device = program.trace().devices[0]
+    found = dict(zip(device.tensors.requested_bytes.tolist(), names(CATEGORIES, device.tensors.category), strict=True))
+    assert (found[3 * MIB], found[5 * MIB], found[7 * MIB]) == ("collective", "activation", "collective")
+
+
 class OnHopper(Training):
     """A training on Hopper: the first output of the forward, and of backward, is followed by a workspace of cuBLAS."""
 
