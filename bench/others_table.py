@@ -71,12 +71,11 @@ class Program:
     def parts_by_hand(self, kind: str) -> dict[str, int]:
         """The parts of the peak, counted without memdiag, in bytes; empty where nobody counted.
 
-        The first that exists: the count of a whole run on the CPU (programs_counted.py); that of one step on fake
-        tensors (programs/by_hand.py). On other devices, a run has the same tensors, but other scratch memory, and on
-        CUDA workspaces of cuBLAS.
+        The first that exists: the count of a whole run as on a GPU; that of a run on the CPU (programs_counted.py);
+        that of one step on fake tensors (programs/by_hand.py). On CUDA, a run has workspaces of cuBLAS, too.
         """
-        counted = read(COUNTED).get(self.count_name(kind))
-        if counted is not None:
+        counted = self.counted_for(kind)
+        if counted:
             parts = dict(counted["all" if kind == "cpu" else "tensors"])
             parts["temporary tensors"] += parts.pop("scratch memory")
             return {**parts, "workspaces": len(counted["threads"]) * WORKSPACE} if kind == "cuda" else parts
@@ -85,7 +84,7 @@ class Program:
 
     def convolves(self, kind: str) -> bool:
         """Whether it is known to run convolutions, whose scratch memory on a GPU is not counted."""
-        return bool(read(COUNTED).get(self.count_name(kind), {}).get("convolves"))
+        return bool(self.counted_for(kind).get("convolves"))
 
     @property
     def has_same_sizes(self) -> bool:
@@ -96,12 +95,14 @@ class Program:
     def counts(self) -> tuple[str, ...]:
         """Kinds of devices for which programs_counted.py counts it: "cpu", and "cuda" as on a GPU."""
         on_cpu = not self.ranks and not self.devices and ("cpu" in self.kinds or bool(self.counted))
-        as_on_gpu = not on_cpu or not self.has_same_sizes
-        return (*(("cpu",) if on_cpu else ()), *(("cuda",) if as_on_gpu else ()))
+        return (*(("cpu",) if on_cpu else ()), *(("cuda",) if "cuda" in self.kinds else ()))
 
-    def count_name(self, kind: str) -> str:
-        """The name of its count for a kind of device, in the file of programs_counted.py."""
-        return f"{self.family} {self.name}{AS_ON_GPU if kind != 'cpu' and 'cuda' in self.counts else ''}"
+    def counted_for(self, kind: str) -> dict[str, Any]:
+        """Its count for a kind of device; empty if there is none."""
+        name = f"{self.family} {self.name}"
+        on_gpu: dict[str, Any] = read(COUNTED).get(name + AS_ON_GPU, {}) if kind != "cpu" else {}
+        is_other = kind != "cpu" and not self.has_same_sizes
+        return on_gpu or ({} if is_other else read(COUNTED).get(name, {}))
 
     @property
     def launcher(self) -> list[str]:

@@ -3,13 +3,13 @@
     python bench/programs_counted.py --sources FOLDER --python VENV/bin/python [--only "mnist;gat"]
 
 Each program of programs_of_others.toml runs unchanged on the CPU, below programs/live_storages.py, in which memdiag
-takes no part. FOLDER and VENV are those of programs_of_others.py. Programs that need GPUs, and those whose sizes differ
-on a GPU, run as on a GPU (programs/cpu_as_gpu.py). Of several processes, the one with the largest peak counts. The file
+takes no part: once as on the CPU, and once as on a GPU (programs/cpu_as_gpu.py), if it has rows for these devices.
+FOLDER and VENV are those of programs_of_others.py. Of several processes, the one with the largest peak counts. The file
 has for each program:
 
-* all: the parts of the peak on the CPU, with the scratch memory of its kernels;
-* tensors: the parts of the peak of the tensors alone, which are the same on other devices. If the program has an
-  optimizer, they are from a second run, in which the optimizer updates all parameters together, as on other devices;
+* all: for the CPU, the parts of the peak with the scratch memory of its kernels;
+* tensors: the parts of the peak of the tensors alone, in which an optimizer updates all parameters together, as on a
+  GPU or NPU. Those as on a GPU lack tensors that stay on the host;
 * threads: "forward" and "backward" if matrices are multiplied there: cuBLAS has a workspace for each of these threads;
 * convolves: whether a convolution runs, for which cuDNN has workspaces.
 """
@@ -23,12 +23,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from others_table import COUNTED, HERE, Program, read_table, unpack
+from others_table import AS_ON_GPU, COUNTED, HERE, Program, read_table, unpack
 from programs_of_others import run
 
 
 def count(program: Program, kind: str, given: argparse.Namespace, commits: dict[str, str]) -> dict[str, object] | None:
     """Runs one program, once or twice; None if it fails."""
+    if kind == "cuda":
+        found = run_once(program, kind, given, commits, "--foreach")
+        return found and {key: found[key] for key in ("tensors", "threads", "convolves")}
     found = run_once(program, kind, given, commits)
     if not found or not found.pop("has_optimizer"):
         return found
@@ -78,7 +81,7 @@ def main() -> None:
     commits, programs = read_table()
     for program in programs:
         for kind in program.counts:
-            name = program.count_name(kind)
+            name = f"{program.family} {program.name}{AS_ON_GPU if kind == 'cuda' else ''}"
             known = json.loads(COUNTED.read_text(encoding="utf-8")) if COUNTED.exists() else {}
             is_chosen = any(part in name for part in given.only.split(";"))
             if is_chosen and (given.again or name not in known):

@@ -9,6 +9,7 @@ and is faster. A program that profiles itself gets a profiler that does nothing.
 from __future__ import annotations
 
 import functools
+import operator
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -46,18 +47,35 @@ def device_on_cpu(value: Any) -> Any:
 
 
 class OnCPU(TorchFunctionMode):
-    """Replaces GPUs by the CPU in calls of PyTorch's functions."""
+    """Replaces GPUs by the CPU in calls of PyTorch's functions.
+
+    Args:
+        place: Called with what a function returns that would put it on a GPU.
+    """
+
+    def __init__(self, place: Callable[[Any], None]) -> None:
+        super().__init__()
+        self.place = place
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
-        args = tuple(map(on_cpu, args))
-        kwargs = {key: on_cpu(value) for key, value in (kwargs or {}).items()}
-        if "device" in kwargs:
-            kwargs["device"] = device_on_cpu(kwargs["device"])
+        kwargs = kwargs or {}
         if function is torch.Tensor.cuda:
+            self.place(args[0])
             return args[0]
+        changed = list(map(on_cpu, args))
+        named = {key: on_cpu(value) for key, value in kwargs.items()}
+        if "device" in named:
+            named["device"] = device_on_cpu(named["device"])
         if function is torch.Tensor.to and len(args) > 1:
-            args = (args[0], device_on_cpu(args[1]), *args[2:])
+            changed[1] = device_on_cpu(args[1])
+        result = self.call(function, changed, named)
+        is_same = all(map(operator.is_, changed, args)) and all(named[key] is kwargs[key] for key in kwargs)
+        if not is_same:
+            self.place(result)
+        return result
+
+    def call(self, function: Any, args: Any, kwargs: Any) -> Any:
         if function is ATTENTION:
             query, key, value, mask, _, *others = (*args, None, 0.0)[: max(5, len(args))]
             given = {name: each for name, each in kwargs.items() if name != "dropout_p"}
@@ -162,7 +180,8 @@ def imitate(count: int) -> None:
         "stream": nullcontext(),
         **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), 0),
         **dict.fromkeys(("synchronize", "empty_cache", "manual_seed", "manual_seed_all", "init"), None),
-        **dict.fromkeys(("reset_peak_memory_stats", "ipc_collect"), None),
+        **dict.fromkeys(("reset_peak_memory_stats", "ipc_collect", "set_rng_state"), None),
+        "get_rng_state": torch.empty(0, dtype=torch.uint8),
     }
     accelerator = {name: told[name] for name in ("is_available", "device_count", "synchronize", "empty_cache")}
     accelerator |= {"current_accelerator": torch.device("cuda"), "device_index": nullcontext()}

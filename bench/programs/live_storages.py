@@ -124,13 +124,18 @@ class LiveStorages(StorageNotes):
                 parts[self.kind(each)] += sizes[id(each)]
         return {kind: parts[kind] for kind in (*KINDS, TEMPORARY, SCRATCH, OTHER)}
 
-    def found(self, profiled: Any) -> dict[str, Any]:
+    def is_tensor(self, one: Allocation, *, is_gpu: bool) -> bool:
+        """Whether an allocation is of a tensor; for a program for GPUs, without those that would stay on the host."""
+        is_outside = self.phases[self.phase_at(one.born)][1] == "outside"
+        return bool(one.facts - {RESULT} if is_gpu and is_outside else one.facts)
+
+    def found(self, profiled: Any, *, is_gpu: bool) -> dict[str, Any]:
         """Returns what a process writes into its file."""
         made = self.allocations(profiled)
         multiplied = {pair for pair in self.operators if pair[0] in MULTIPLICATIONS}
         return {
             "all": self.peak(made),
-            "tensors": self.peak([each for each in made if each.facts], BLOCK),
+            "tensors": self.peak([each for each in made if self.is_tensor(each, is_gpu=is_gpu)], BLOCK),
             "threads": sorted({"backward" if phase == "backward" else "forward" for _, phase in multiplied}),
             "has_optimizer": self.has_optimizer,
             "convolves": any("convolution" in name for name, _ in self.operators),
@@ -188,14 +193,14 @@ class Options:
         counted = LiveStorages()
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
             try:
-                with cpu_as_gpu.OnCPU() if self.gpus else nullcontext(), counted:
+                with cpu_as_gpu.OnCPU(counted.place) if self.gpus else nullcontext(), counted:
                     program()
             except SystemExit as end:
                 if end.code:
                     raise
         self.folder.mkdir(exist_ok=True)
         file = self.folder / f"{os.getpid()}.json"
-        file.write_text(json.dumps(counted.found(profiled), indent=1) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(counted.found(profiled, is_gpu=self.gpus > 0), indent=1) + "\n", encoding="utf-8")
         if cpu_as_gpu.GROUPS:
             sys.stdout.flush()
             os._exit(0)  # without their destructors

@@ -27,7 +27,8 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_leaves
 
 COLLECTIVE = "buffers of collectives"
-RESULT, GIVEN = "result of an operator", "argument of a module"
+RESULT, GIVEN, ON_GPU = "result of an operator", "argument of a module", "would be on a GPU"
+OWNED = ("parameters", "gradients", "optimizer states", GIVEN)  # on a GPU, if the program uses one
 COLLECTIVES = (  # not those that work in place
     *("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single"),
     "all_to_all_single",
@@ -45,6 +46,11 @@ def plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield tensor
 
 
+def start_of(tensor: torch.Tensor) -> int:
+    """The address of the storage of a tensor."""
+    return tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
+
+
 class StorageNotes(TorchDispatchMode):
     """Notes what PyTorch says about the memory of tensors while it is active.
 
@@ -55,6 +61,7 @@ class StorageNotes(TorchDispatchMode):
         seen: For each address, the facts about the storage that was there, each with its moment (in ns).
         phases: The moment at which each phase began, and its name.
         operators: Each operator that the profiler saw, with its phase.
+        on_gpu: Addresses of tensors that would be on a GPU.
     """
 
     def __init__(self) -> None:
@@ -67,20 +74,38 @@ class StorageNotes(TorchDispatchMode):
         self.has_optimizer = False
         self.trained: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
         self.hooks: list[Any] = []
+        self.on_gpu: set[int] = set()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented  # the operators that it calls come here
         result = function(*args, **(kwargs or {}))
         self.mark(RESULT, tree_leaves(result))
+        if self.phases[-1][1] == "outside" and self.uses_gpu((args, kwargs)):
+            self.place(result)
         return result
 
-    def mark(self, fact: str, values: Iterable[Any]) -> None:
-        """Notes a fact about the storages of all tensors among the values."""
+    def place(self, result: Any) -> None:
+        """Notes that tensors would be on a GPU."""
+        self.on_gpu.update(self.mark(ON_GPU, tree_leaves(result)))
+
+    def uses_gpu(self, given: Any) -> bool:
+        """Returns whether one of the tensors would be on a GPU, or another one was at its address."""
         with _disable_current_modes():
-            for each in (one for value in values if isinstance(value, torch.Tensor) for one in plain(value)):
-                start = each.data_ptr() - each.storage_offset() * each.element_size()
-                self.seen.setdefault(start, []).append((time.time_ns(), fact))
+            given = [each for each in tree_leaves(given) if isinstance(each, torch.Tensor)]
+            return any(start_of(one) in self.on_gpu for each in given for one in plain(each))
+
+    def mark(self, fact: str, values: Iterable[Any]) -> list[int]:
+        """Notes a fact about the storages of all tensors among the values; returns their addresses."""
+        with _disable_current_modes():
+            tensors = [one for value in values if isinstance(value, torch.Tensor) for one in plain(value)]
+            starts = list(map(start_of, tensors))
+            now = time.time_ns()
+            for start in starts:
+                self.seen.setdefault(start, []).append((now, fact))
+        if fact in OWNED:
+            self.on_gpu.update(starts)
+        return starts
 
     def begin(self, phase: str) -> None:
         if phase != self.phases[-1][1]:
