@@ -55,7 +55,7 @@ ASSUMPTIONS = (
         "other workspaces are 0: those of recurrent layers, cuSOLVER, cuFFT, cuSPARSE and, without such a cuDNN, "
         "of all its operators"
     ),
-    "what cuDNN's recurrent layers keep for the backward pass is worked out, not known",
+    "what cuDNN's recurrent layers keep for the backward pass is as large as cuDNN 9.20 says without a card",
     (
         "each communicator of NCCL takes an estimate by channels and NCCL_BUFFSIZE, which all-to-all exceeds "
         "(MEMDIAG_PHANTOM_NCCL_BYTES sets it); memory of other libraries is not counted"

@@ -2,8 +2,8 @@
 //
 // Weights lie as cuDNN documents them: for each layer and direction the matrices that the input is multiplied with, one a gate, then
 // those of the state; after the matrices of all layers the biases in the same order. How large the reserve space is (what training
-// keeps for the backward pass) is not documented; taken is what such a layer must keep for each step: the gates, the state and the
-// output, and with dropout the input of the next layer.
+// keeps for the backward pass) is not documented. It is as large here as cudnnGetRNNTempSpaceSizes of cuDNN 9.20 says. That function
+// also writes the size of the workspace, which holds about 8 MiB for each layer and direction, but then fails without a card.
 #include <string.h>
 
 #include <algorithm>
@@ -18,9 +18,18 @@ namespace {
 enum : int { kRelu = 0, kTanh = 1, kLstm = 2, kGru = 3 };
 enum : int { kNoBias = 0, kDoubleBias = 2 };
 
+constexpr int64_t kAlignment = 32, kHeader = 256;    // bytes, of the parts of the reserve space
+constexpr int64_t kLayerWorkspace = int64_t{8} << 20;  // bytes
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+struct Dropout {
+  float probability = 0;
+};
+
 struct Rnn {
   int cell, bias, num_directions, skips_input, type, input, hidden, projection, num_layers;
-  void* dropout;
+  bool has_dropout;
 
   int64_t num_gates() const { return cell == kLstm ? 4 : cell == kGru ? 3 : 1; }
   int64_t output() const { return projection && projection != hidden ? projection : hidden; }
@@ -44,6 +53,19 @@ struct Rnn {
   int64_t num_pseudo_layers() const { return int64_t{num_layers} * num_directions; }
   int64_t biases_of() const { return num_gates() * hidden * num_biases(); }
   int64_t all() const { return matrices_before(num_pseudo_layers()) + num_pseudo_layers() * biases_of(); }
+
+  // Bytes of the reserve space. Each part holds one array of all layers and directions: the gates and the cell of LSTM, and with a
+  // projection what goes in and comes out; six values of GRU or one of other layers. The inputs of all layers but the first follow, and
+  // with dropout a bit for each element of those, for each direction, where sequences are padded.
+  int64_t reserve(int64_t num_steps, int64_t num_padded_steps) const {
+    int64_t each = num_steps * static_cast<int64_t>(element_bytes(type)), num_between = num_layers - 1;
+    auto part = [&](int64_t width) { return aligned(each * width * num_pseudo_layers()); };
+    int64_t bytes = kHeader + aligned(each * hidden * num_directions * num_between);
+    bytes += cell == kLstm ? part(int64_t{4} * hidden) + part(hidden) : part((cell == kGru ? int64_t{6} : 1) * hidden);
+    if (has_projection()) bytes += part(hidden) + part(output());
+    if (has_dropout) bytes += num_between * num_directions * aligned((num_padded_steps * output() * num_directions + 7) / 8);
+    return bytes;
+  }
 };
 
 struct RnnData {
@@ -62,6 +84,22 @@ void show(Tensor* to, int type, int64_t rows, int64_t columns) {
 
 }  // namespace
 
+API int cudnnCreateDropoutDescriptor(Dropout** result) {
+  *result = new Dropout;
+  return 0;
+}
+API int cudnnDestroyDropoutDescriptor(Dropout* dropout) {
+  delete dropout;
+  return 0;
+}
+API int cudnnSetDropoutDescriptor(Dropout* dropout, Handle*, float probability, void*, size_t, unsigned long long) {
+  dropout->probability = probability;
+  return 0;
+}
+API int cudnnRestoreDropoutDescriptor(Dropout* dropout, Handle*, float probability, void*, size_t, unsigned long long) {
+  dropout->probability = probability;
+  return 0;
+}
 API int cudnnCreateRNNDescriptor(Rnn** result) {
   *result = new Rnn();
   return 0;
@@ -71,8 +109,9 @@ API int cudnnDestroyRNNDescriptor(Rnn* rnn) {
   return 0;
 }
 API int cudnnSetRNNDescriptor_v8(Rnn* rnn, int, int cell, int bias, int direction, int input_mode, int type, int, int, int32_t input, int32_t hidden,
-                                 int32_t projection, int32_t num_layers, void* dropout, uint32_t) {
-  *rnn = {cell, bias, direction ? 2 : 1, input_mode, type, input, hidden, projection, num_layers, dropout};
+                                 int32_t projection, int32_t num_layers, const Dropout* dropout, uint32_t) {
+  bool has_dropout = dropout && dropout->probability > 0;
+  *rnn = {cell, bias, direction ? 2 : 1, input_mode, type, input, hidden, projection, num_layers, has_dropout};
   return 0;
 }
 API int cudnnCreateRNNDataDescriptor(RnnData** result) {
@@ -93,13 +132,12 @@ API int cudnnGetRNNWeightSpaceSize(Handle*, const Rnn* rnn, size_t* bytes) {
   return 0;
 }
 API int cudnnGetRNNTempSpaceSizes(Handle*, const Rnn* rnn, int is_training, const RnnData* x, size_t* workspace, size_t* reserve) {
-  int64_t state = rnn->cell == kLstm ? 2 : 1;
-  int64_t kept = (rnn->num_gates() * rnn->hidden + state * rnn->hidden + (rnn->dropout ? rnn->output() : 0)) * rnn->num_pseudo_layers();
+  int64_t kept = rnn->reserve(x->num_steps, int64_t{x->longest} * x->batch);
   if (workspace) {
     *workspace = config().cudnn_workspace;
-    note_scratch(Operation::kRecurrent, kUnknownScratch, static_cast<uint64_t>(x->num_steps * kept) * element_bytes(rnn->type));
+    note_scratch(Operation::kRecurrent, kUnknownScratch, static_cast<uint64_t>(kept + kLayerWorkspace * rnn->num_pseudo_layers()));
   }
-  if (reserve) *reserve = is_training ? static_cast<size_t>(x->num_steps * kept) * element_bytes(rnn->type) : 0;
+  if (reserve) *reserve = is_training ? static_cast<size_t>(kept) : 0;
   return 0;
 }
 // linear: the gates of the input come first, then those of the state, then the projection.
