@@ -11,9 +11,18 @@ FLOAT, BLOCK = 4, 512
 PROGRAM = """
 import torch
 
-model = torch.nn.Linear(100, 200)
+class Frozen(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(30, 50, bias=False)
+
+    def forward(self, inputs):
+        return inputs @ self.head.weight.t()  # the head is never called
+
+model, frozen = torch.nn.Linear(100, 200), Frozen()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 with torch.no_grad():
+    frozen(torch.rand(3, 30))
     model(torch.rand(3, 100))  # an action is chosen, before the batch exists
     batch = torch.rand(64, 100)
 scaled = model(batch)
@@ -70,7 +79,7 @@ def count(folder, program, *options):
 def test_results_of_backward_are_tensors_and_a_batch_after_another_forward_is_an_input(tmp_path):
     (found,) = count(tmp_path, PROGRAM, "--foreach")
     parts, output = found["tensors"], 64 * 200 * FLOAT
-    assert parts["parameters"] == in_blocks(100 * 200 * FLOAT) + in_blocks(200 * FLOAT)
+    assert parts["parameters"] == sum(in_blocks(each * FLOAT) for each in (100 * 200, 200, 30 * 50))
     assert parts["input batches"] == 64 * 100 * FLOAT
     assert output <= parts["activations"] <= output + 4 * BLOCK  # and scalars
     # autograd adds the gradients of both factors, so there are two of them and their sum

@@ -123,6 +123,8 @@ class StorageNotes(TorchDispatchMode):
 
     def before_module(self, module: torch.nn.Module, inputs: Any) -> None:
         own = [*module._parameters.values(), *module._buffers.values()]  # noqa: SLF001 - without those of its children
+        if not self.depth:  # also those of children that are never called themselves
+            own = [*module.parameters(), *module.buffers()]
         self.mark("parameters", own)
         self.trained.update({id(each): each for each in own if each is not None and each.requires_grad})
         if not self.depth and not self.in_backward:  # backward may compute a forward again
