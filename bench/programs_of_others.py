@@ -55,6 +55,7 @@ PARTS = {
     "unknown": "other tensors",
 }
 EQUAL = 0.01  # of the larger part: less is no difference
+NEAR = 0.1
 PHANTOM = "memdiag: the phantom"
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -266,11 +267,23 @@ def table_of(rows: Sequence[Row]) -> str:
         parts += [
             f"\n## {device}\n",
             f"{share} of {len(own)} programs run unchanged ({share / len(own):.0%}). memdiag refuses {refused}.\n",
+            f"{comparison_of(own)}\n",
             f"| {' | '.join(HEAD)} |",
             "|---|---|---|--:|--:|--:|--:|---|---|---|--:|--:|---|",
             *map(line_of, own),
         ]
     return "\n".join(parts)
+
+
+def comparison_of(rows: Sequence[Row]) -> str:
+    """How many rows have a count, and how many agree with it."""
+    counted = [row for row in rows if row.works and row.estimate_bytes]
+    off = [abs(row.allocated_bytes / (row.estimate_bytes or 1) - 1) for row in counted]
+    same = [row.same_part for row in counted if row.same_part]
+    return (
+        f"{len(counted)} of these rows have a count. The peak is within {NEAR:.0%} of it in "
+        f"{sum(one <= NEAR for one in off)}; the largest part is the same in {same.count('yes')} of {len(same)}."
+    )
 
 
 def line_of(row: Row) -> str:

@@ -69,25 +69,21 @@ class OnCPU(TorchFunctionMode):
             named["device"] = device_on_cpu(named["device"])
         if function is torch.Tensor.to and len(args) > 1:
             changed[1] = device_on_cpu(args[1])
-        result = self.call(function, changed, named)
+        result = function(*changed, **named)
         is_same = all(map(operator.is_, changed, args)) and all(named[key] is kwargs[key] for key in kwargs)
         if not is_same:
             self.place(result)
         return result
 
-    def call(self, function: Any, args: Any, kwargs: Any) -> Any:
-        if function is ATTENTION:
-            query, key, value, mask, _, *others = (*args, None, 0.0)[: max(5, len(args))]
-            given = {name: each for name, each in kwargs.items() if name != "dropout_p"}
-            return attend(query, key, value, given.pop("attn_mask", mask), 0.0, *others, **given)
-        return function(*args, **kwargs)
 
-
-def attend(query: Any, key: Any, value: Any, *others: Any, **given: Any) -> Any:
-    """Computes attention; DTensor does not know the kernel of the CPU, so it runs on the shards, which are heads."""
+def attend(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *others: Any, **given: Any
+) -> Any:
+    """Computes attention without dropout; on DTensors, which lack the kernel of the CPU, for the heads of this rank."""
+    del dropout_p
     if not isinstance(query, DTensor):
-        return ATTENTION(query, key, value, *others, **given)
-    result = ATTENTION(*(each.to_local() for each in (query, key, value)), *others, **given)
+        return ATTENTION(query, key, value, attn_mask, 0.0, *others, **given)
+    result = ATTENTION(*(each.to_local() for each in (query, key, value)), attn_mask, 0.0, *others, **given)
     return DTensor.from_local(result, query.device_mesh, query.placements, run_check=False)
 
 
@@ -194,6 +190,7 @@ def imitate(count: int) -> None:
     replace(torch.cuda, "Stream", Stream)
     replace(torch.cuda, "Event", Event)
     torch._C._get_accelerator = lambda *_: CPU  # type: ignore[attr-defined]  # noqa: SLF001 - for the default mesh of FSDP2
+    torch.nn.functional.scaled_dot_product_attention = attend
     torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[assignment]
     torch.profiler.profile = NoProfiler  # type: ignore[assignment,misc]
     imitate_calls()
