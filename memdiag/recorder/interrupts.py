@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from opcode import opname
 from typing import Any
 
 
@@ -70,6 +71,21 @@ def is_in_profile_function() -> bool:
     finally:
         sys.settrace(theirs)
     return not seen
+
+
+def is_at_a_function_start(frame: Any) -> bool:
+    """Returns whether a function was interrupted by a signal or a pending call before its first line.
+
+    Python has not told a profile function of its call yet: one that is set now would see the function twice.
+    """
+    code: bytes = frame.f_code.co_code
+    at: int = frame.f_lasti
+    return 0 <= at < len(code) and opname[code[at]].startswith("RESUME")
+
+
+def is_in_a_call(frame: Any) -> bool:
+    """Returns whether a signal handler, called in a frame, runs inside a profile function or before that of a call."""
+    return is_in_profile_function() or (frame is not None and is_at_a_function_start(frame))
 
 
 def _nothing() -> None:

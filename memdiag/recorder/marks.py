@@ -95,7 +95,7 @@ class Marks:
 
     def __init__(self, position: Callable[[], Position]) -> None:
         self._position = position
-        self.added: Callable[[int, Position], None] | None = None  # called after a mark was added
+        self.added: Callable[[int, int, Position], None] | None = None  # called after a mark was added
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self.lock = threading.RLock()
@@ -123,7 +123,7 @@ class Marks:
         device, allocs, frees = position = self._position()
         number = self._append((time.time_ns(), kind, value, device, allocs, frees, thread))
         if self.added is not None:
-            self.added(kind, position)
+            self.added(kind, value, position)
         return number
 
     def note(self, text: str) -> None:

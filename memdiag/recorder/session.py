@@ -19,8 +19,8 @@ from .files import Place, cannot_write, write_json, write_pickle
 from .forked import Fork, leaves_to_children
 from .guard import contained
 from .holding import Holding
-from .interrupts import again_soon, end_by, held, is_in_profile_function, uncollected
-from .marks import MARK, NOWHERE, OUTSIDE, PHASE, STEP, Marks, Position, num_allocs
+from .interrupts import again_soon, end_by, held, is_in_a_call, uncollected
+from .marks import MARK, NOWHERE, OUTSIDE, PHASE, STEP, UNKNOWN, Marks, Position, num_allocs
 from .naming import Naming
 from .optimizers import optimizers
 from .phantom_facts import phantom_device, without_computing
@@ -152,13 +152,15 @@ class Session:
         atexit.register(self.last_sample)
         self.sampler.start()
 
-    def _marked(self, kind: int, position: Position) -> None:
+    def _marked(self, kind: int, value: int, position: Position) -> None:
         """Takes a sample at a mark, of the devices that the program has used so far."""
         if os.getpid() != self._pid:
             return
         self._first_use.look()
         if not self._on:
             return
+        if self._main.name == "cpu":
+            self._main.begin_pass(value if kind == PHASE else UNKNOWN)
         device, allocs, _ = position
         if allocs > 0 and device not in self.sampler.devices and asks_driver(self._main):
             self.sampler.devices.add(device)
@@ -273,15 +275,14 @@ class Session:
                 self._previous[number] = signal.SIG_DFL
                 signal.signal(number, self._signalled)
 
-    def _signalled(self, number: int, frame: Any) -> None:  # noqa: ARG002
-        # A requested file is being written: a signal that ends the program waits until it is complete.
-        if self._writer == threading.get_ident():
+    def _signalled(self, number: int, frame: Any) -> None:
+        if self._writer == threading.get_ident():  # a file is being written: the end waits until it is complete
             self._waiting = self._waiting if number == getattr(signal, "SIGUSR1", -1) else number
             return
         if any(getattr(backend, "is_busy", False) for backend in self.backends):
             self._waiting = number  # events are being collected: a file now would lack them
             return
-        if self._is_too_early(number):
+        if self._is_too_early(number, frame):
             return
         if number == getattr(signal, "SIGUSR1", -1):
             if any(backend.is_in_backward() for backend in self.backends if backend.name == "cpu"):
@@ -292,13 +293,12 @@ class Session:
         self.write("signal")
         end_by(number)
 
-    def _is_too_early(self, number: int) -> bool:
-        """Returns whether a signal came while PyTorch's profiler handles a call.
+    def _is_too_early(self, number: int, frame: Any) -> bool:
+        """Returns whether stopping PyTorch's profiler now would deadlock or lose a call, which is over in a moment.
 
-        Stopping the profiler now would deadlock on its lock. It is finished in a moment, so the signal is sent again.
-        After too many attempts, a signal that ends the program does so without a last file.
+        The signal is sent again. After too many attempts, one that ends the program does so without a last file.
         """
-        if not any(backend.name == "cpu" for backend in self.backends) or not is_in_profile_function():
+        if not any(backend.name == "cpu" for backend in self.backends) or not is_in_a_call(frame):
             self._attempts = 0
             return False
         self._attempts += 1

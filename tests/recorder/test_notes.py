@@ -8,7 +8,7 @@ def test_a_note_takes_no_sample_and_their_number_is_limited(monkeypatch):
     monkeypatch.setattr(marks, "_MOST_NOTES", 3)
     sampled = []
     made = Marks(lambda: (0, 5, 4))
-    made.added = lambda kind, position: sampled.append((kind, position))
+    made.added = lambda kind, value, position: sampled.append((kind, value, position))
     for _ in range(5):
         made.note("autocast ended")
     assert len(made) == 3
@@ -16,4 +16,4 @@ def test_a_note_takes_no_sample_and_their_number_is_limited(monkeypatch):
     assert len(made) == 4
     assert not sampled
     made.add(MARK, made.name("of the program"))
-    assert sampled == [(MARK, (0, 5, 4))]
+    assert sampled == [(MARK, 2, (0, 5, 4))]

@@ -24,13 +24,18 @@ from typing import Any
 from ..compiling import Compiling
 from ..guard import contained, warn
 from ..imports import Imports
-from ..interrupts import held
+from ..interrupts import held, is_in_profile_function
 from ..marks import NOWHERE, Position
 from ..texts import text_of
 from .cpu_history import CpuHistory
+from .cpu_stretches import Stretches
 from .silence import Silence
 
-_HARVEST_SECONDS = 2.0  # interval of collecting the profiler's events: each takes 100 bytes or more
+_HARVEST_NS = 250_000_000  # interval of collecting the profiler's events: each takes 100 bytes or more
+# share of events with known stacks at which calls are no longer reported, and below which they are again
+_REPEATS, _CHANGES = 0.98, 0.95
+_MANY_CALLS, _CALLS_PER_EVENT = 100_000, 500  # of a stretch after which calls are not reported
+_MANY_EVENTS = 200  # of such a stretch, after which they are again
 
 
 class Cpu:
@@ -47,7 +52,7 @@ class Cpu:
         self._is_waiting = False  # for the window of steps
         self._history = CpuHistory()
         self._silence: Any = None
-        self._last = 0.0
+        self._last = 0  # nanoseconds since 1970, when the profiler started
         self._replaced: list[tuple[str, Any, Any]] = []
         self._paused_at: float | None = None
         self._theirs = False  # the program runs its own profiler
@@ -57,6 +62,10 @@ class Cpu:
         self.lost_seconds = 0.0
         self._reasons = 0  # number of reasons not to record stacks
         self._compiled = False  # since the last step
+        self._repeats = False  # nearly all events are those of earlier passes
+        self._has_many_calls = False  # and nearly no events, since the last mark
+        self._reports_calls = False
+        self._stretches = Stretches(contained(self._collect_stretch))
         self._thread = 0  # that is recorded
         light, full = (contained(lambda change=change: self._lighten(change)) for change in (1, -1))
         self._imports = Imports(light, full)
@@ -112,11 +121,13 @@ class Cpu:
         self._imports.install()
         self._compiling.install()
         self._run()
+        self._stretches.start()
 
     def stop(self) -> None:
         """Stops recording."""
         self._imports.remove()
         self._compiling.remove()
+        self._stretches.stop()
         self._pause()
         self.is_active = self._is_waiting = False
         profiler = self._torch.autograd.profiler
@@ -141,6 +152,8 @@ class Cpu:
             "settings": {},
             "unknown_frees": self._history.unknown_frees,
             "unseen_frees": self._history.unseen_frees,
+            "stacks_of_earlier_passes": self._history.passes.num_found,
+            "outer_stacks": self._history.passes.num_outer,
             "paused_seconds": self.paused_seconds,
             "lost_seconds": self.lost_seconds,
         }
@@ -154,14 +167,14 @@ class Cpu:
 
         # Stacks come from Python's single profile function: if the program uses it (cProfile), it remains the
         # program's.
-        stacks = self._stacks and sys.getprofile() is None
-        config = ProfilerConfig(ProfilerState.KINETO, False, True, stacks, False, False, _ExperimentalConfig())
+        calls = self._reports_calls = self._stacks and sys.getprofile() is None
+        config = ProfilerConfig(ProfilerState.KINETO, False, True, calls, False, False, _ExperimentalConfig())
         with self._silence.kept():
             _prepare_profiler(config, {ProfilerActivity.CPU})
         with self._silence.kept():
             _enable_profiler(config, {ProfilerActivity.CPU}, {RecordScope.STATIC_RUNTIME_MODEL})
         self._running = True
-        self._last = time.monotonic()
+        self._last = time.time_ns()
 
     def _pause(self) -> None:
         if not self._running:
@@ -177,7 +190,7 @@ class Cpu:
                 # A cProfile was started in the meantime: stopping our profiler removed it.
                 if hasattr(theirs, "enable"):
                     theirs.enable()  # type: ignore[union-attr]
-                self._history.take(tree)
+                self._history.take(tree, has_calls=self._reports_calls)
             finally:
                 self.is_busy = False
 
@@ -190,7 +203,7 @@ class Cpu:
             with self._silence.kept():
                 return disable().experimental_event_tree()
         except RuntimeError as error:
-            self.lost_seconds += time.monotonic() - self._last
+            self.lost_seconds += (time.time_ns() - self._last) / 1e9
             self._loses_stacks = True
             self._stacks = False
             warn(text_of("profiler.lost", error=str(error).split(",", 1)[0]))
@@ -210,11 +223,24 @@ class Cpu:
         self._lighten(1)
 
     def _adjust(self) -> None:
-        wanted = not self._reasons and not self._compiled and not self._loses_stacks
+        wanted = self._wants_stacks()
         if self._stacks != wanted and not self.is_in_backward():
             self._stacks = wanted
             if self._running:
                 self._turn_over()
+
+    def _wants_stacks(self) -> bool:
+        return not (self._reasons or self._compiled or self._loses_stacks or self._repeats or self._has_many_calls)
+
+    def begin_pass(self, kind: int) -> None:
+        """Ends a pass of the training and begins another one of a kind, in the caller's caller."""
+        if self._running and threading.get_ident() == self._thread:
+            now = self._history.passes.begin(kind, sys._getframe(2))
+            if self._has_many_calls or (self._repeats and self._history.passes.is_new):
+                self._has_many_calls = self._repeats = False
+                self._adjust()
+            elif now - self._last > _HARVEST_NS and not self.is_in_backward():
+                self._turn_over(self._look_for_repeats)
 
     def is_in_backward(self) -> bool:
         """Returns whether the autograd engine is running.
@@ -230,9 +256,32 @@ class Cpu:
         self._adjust()
         if not self._running:
             self._resume()
-        elif time.monotonic() - self._last > _HARVEST_SECONDS:
-            self._turn_over()
+        elif time.time_ns() - self._last > _HARVEST_NS:
+            self._turn_over(self._look_for_repeats)
         self.when_idle()
+
+    def _look_for_repeats(self) -> None:
+        """Decides whether the profiler has to report calls, or the training repeats passes whose stacks are known."""
+        share = self._history.passes.share
+        if share is not None:
+            self._repeats = share >= (_CHANGES if self._repeats else _REPEATS)
+            self._stacks = self._wants_stacks()
+
+    def _collect_stretch(self) -> None:
+        """Collects the events of a stretch without marks; the main thread runs this between any two bytecodes."""
+        if not self._running or self._reasons or self._compiled or self.is_in_backward() or self.is_busy:
+            return
+        if not (self._reports_calls and is_in_profile_function()):
+            self._turn_over(self._look_at_stretch)
+
+    def _look_at_stretch(self) -> None:
+        """Decides whether calls are reported in the next stretch."""
+        num_calls, num_events = self._history.num_calls, self._history.num_taken
+        if self._reports_calls:
+            self._has_many_calls = num_calls > max(_MANY_CALLS, _CALLS_PER_EVENT * num_events)
+        elif num_events > _MANY_EVENTS:
+            self._has_many_calls = False
+        self._stacks = self._wants_stacks()
 
     def _turn_over(self, meanwhile: Callable[[], Any] = lambda: None) -> Any:
         """Collects the profiler's events and restarts it; no tensor of the program is freed in between.
@@ -250,6 +299,7 @@ class Cpu:
         finally:
             if collects:
                 gc.enable()
+        self._stretches.collected()
         self.when_idle()
         return found
 

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
+from .cpu_passes import Event, Passes
 from .cpu_stacks import NO_STACK, Call, Stacks
 from .live_blocks import LiveBlocks
 
@@ -31,6 +32,8 @@ class CpuHistory:
         allocs, frees: Numbers since ``keep`` was called.
         unknown_frees: Frees of blocks whose allocation was not seen; they are omitted.
         unseen_frees: Frees inferred from the reuse of their memory.
+        passes: The passes of the training, which know the stacks of repeated ones.
+        num_taken, num_calls: Numbers of events and of Python calls in the last tree.
     """
 
     def __init__(self) -> None:
@@ -40,6 +43,8 @@ class CpuHistory:
         self._most = 0
         self._live = LiveBlocks()
         self._stacks = Stacks()
+        self.passes = Passes(self._stacks)
+        self.num_taken = self.num_calls = 0
 
     def __len__(self) -> int:
         """Returns the number of retained entries."""
@@ -51,38 +56,20 @@ class CpuHistory:
         self._rows, self._num_entries = array("q"), 0
         self.allocs = self.frees = self.unknown_frees = self.unseen_frees = 0
 
-    def take(self, tree: Iterable[Any]) -> None:
-        """Appends the allocations in the profiler's event tree, in order of time."""
-        found: list[tuple[int, int, int, int, Call | None]] = []
-        is_cpu: dict[Any, bool] = {}  # by device
-        events, call = iter(tree), None
-        above: list[tuple[Any, Call | None]] = []
-        while True:
-            for event in events:
-                children = event.children
-                if children:
-                    above.append((events, call))
-                    events, call = iter(children), Call(event, call)
-                    break
-                if event.duration_time_ns:  # an allocation takes no time
-                    continue
-                fields = event.extra_fields
-                addr = getattr(fields, "ptr", 0)  # of allocations only; reading the event's kind takes 2 us more
-                if not addr:
-                    continue
-                device = fields.device
-                if device not in is_cpu:
-                    is_cpu[device] = str(getattr(device, "type", device)) == "cpu"
-                if is_cpu[device]:
-                    found.append((event.start_time_ns, len(found), int(addr), int(fields.alloc_size), call))
-            else:
-                if not above:
-                    break
-                events, call = above.pop()
-        found.sort()  # events of several threads by time, events of the same time in recorded order
-        add, number = self.add, self._stacks.number
-        for time_ns, _, addr, size, call in found:
-            add(time_ns // 1000, addr, size, number(call))
+    def take(self, tree: Iterable[Any], *, has_calls: bool = True) -> None:
+        """Appends the allocations in the profiler's event tree, in order of time.
+
+        Args:
+            tree: The events.
+            has_calls: Whether the profiler has reported Python calls.
+        """
+        found, self.num_calls, outermost = _allocations(tree, has_calls=has_calls)
+        stacks = self.passes.stacks(found, self._stacks.number if has_calls else None)
+        self.num_taken = len(found)
+        if has_calls:
+            self._stacks.ended(outermost)
+        for (time_ns, _, addr, size, *_), stack in zip(found, stacks):
+            self.add(time_ns // 1000, addr, size, stack)
 
     def add(self, time_us: int, addr: int, size: int, stack: int = NO_STACK) -> None:
         """Appends an allocation, or a free for a negative size."""
@@ -143,6 +130,44 @@ class CpuHistory:
         segments = [_segment(addr, size, frames_of[stack]) for addr, size, stack in self._live]
         trace = self.entries(with_segments=True)
         return {"segments": segments, "device_traces": [trace], "allocator_settings": {}, "external_annotations": []}
+
+
+def _allocations(tree: Iterable[Any], *, has_calls: bool) -> tuple[list[Event], int, Call | None]:
+    """Returns the CPU's allocations in a tree in order of time, the number of calls, and the latest outermost call."""
+    found: list[Event] = []
+    num_calls = 0
+    is_cpu: dict[Any, bool] = {}  # by device
+    events, call = iter(tree), Call(None, None)
+    above: list[tuple[Any, Call]] = []
+    while True:
+        for event in events:
+            if has_calls:
+                children = event.children
+                if children:
+                    num_calls += 1
+                    above.append((events, call))
+                    call.latest, call.latest_outer = event, Call(event, call if above[1:] else None)
+                    events, call = iter(children), call.latest_outer
+                    break
+                if event.duration_time_ns:  # an allocation takes no time
+                    num_calls += 1
+                    call.latest = event
+                    continue
+            fields = event.extra_fields
+            addr = getattr(fields, "ptr", 0)  # of allocations only; reading the event's kind takes 2 us more
+            if not addr:
+                continue
+            device = fields.device
+            if device not in is_cpu:
+                is_cpu[device] = str(getattr(device, "type", device)) == "cpu"
+            if is_cpu[device]:
+                inside = call if above else None
+                found.append((event.start_time_ns, len(found), int(addr), int(fields.alloc_size), inside, call.latest))
+        else:
+            if not above:
+                found.sort()  # events of several threads by time, events of the same time in recorded order
+                return found, num_calls, call.latest_outer
+            events, call = above.pop()
 
 
 def _segment(addr: int, size: int, frames: list[dict[str, Any]]) -> dict[str, Any]:

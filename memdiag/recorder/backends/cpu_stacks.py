@@ -12,6 +12,7 @@ from typing import Any
 
 NO_STACK = -1
 _UNKNOWN = -2
+_OWN_CODE = __file__.rpartition("recorder")[0]
 
 _Frames = list[dict[str, Any]]
 
@@ -26,14 +27,19 @@ class Call:
     Attributes:
         stack: Number of its stack; ``_UNKNOWN`` before it is read.
         fields: Fields of the call in ``event`` or the nearest event around it; None before.
+        latest: The latest call that it has made so far.
+        latest_outer: The latest call with events inside.
+        before, inside: A call that it has made, and the number of the stack of events after that.
     """
 
-    __slots__ = ("event", "fields", "outer", "stack")
+    __slots__ = ("before", "event", "fields", "inside", "latest", "latest_outer", "outer", "stack")
 
     def __init__(self, event: Any, outer: Call | None) -> None:
         self.event, self.outer = event, outer
         self.fields: Any = None
-        self.stack = _UNKNOWN
+        self.stack = self.inside = _UNKNOWN
+        self.latest = self.before = None
+        self.latest_outer: Call | None = None
 
 
 class Stacks:
@@ -46,9 +52,66 @@ class Stacks:
         # for each stack: its innermost frame, and the stack of the callers, whose number is smaller
         self._innermost: list[int] = []
         self._callers: list[int] = []
+        self._running: dict[tuple[str, str], int] = {}  # by function: its frame when the profiler stopped last
 
-    def number(self, call: Call | None) -> int:
-        """Returns the number of the stack at an event inside a call."""
+    def number(self, call: Call | None, before: Any = None) -> int:
+        """Returns the number of the stack at an event.
+
+        Args:
+            call: The call that contains it.
+            before: The latest call before it in ``call``.
+        """
+        stack = self._number(call)
+        if call is None:
+            return stack
+        if call.before is not before or call.inside == _UNKNOWN:
+            call.before, call.inside = before, self._inside_of(call, stack, before)
+        return call.inside
+
+    def _inside_of(self, call: Call, stack: int, before: Any) -> int:
+        """Returns the stack of an event directly inside a call: an operator such as + is no call.
+
+        Its line is the one of the function's latest call. Without one, it is the line at which the function began.
+        """
+        itself = getattr(call.fields, "callsite", None)  # C functions have none
+        if itself is None:
+            return stack
+        frame = self._frame(itself)
+        function = self._function(frame)
+        latest = self._line(before, function)
+        if latest is None and function in self._running:
+            latest = self._running[function]
+        self._running.pop(function, None)
+        return self._inside(stack, call.fields, frame if latest is None else latest)
+
+    def _line(self, call: Any, function: tuple[str, str]) -> int | None:
+        """Returns the frame of a function with the line of a call that it made, or None."""
+        caller = getattr(call.extra_fields, "caller", None) if call is not None else None
+        frame = None if caller is None else self._frame(caller)
+        return frame if frame is not None and self._function(frame) == function else None
+
+    def ended(self, call: Call | None) -> None:
+        """Remembers the lines of the functions that run when the profiler stops, for its next tree.
+
+        At its start, the profiler sees them at the line at which it was started. ``call`` is the outermost one.
+        """
+        before, self._running = self._running, {}
+        while call is not None:
+            self._number(call)
+            itself = getattr(call.fields, "callsite", None)
+            if itself is not None:
+                function = self._function(self._frame(itself))
+                line = self._line(call.latest, function)
+                line = before.get(function) if line is None else line
+                if line is not None:
+                    self._running[function] = line
+            call = call.latest_outer
+
+    def _function(self, frame: int) -> tuple[str, str]:
+        return self._frames[frame]["filename"], self._frames[frame]["name"]
+
+    def _number(self, call: Call | None) -> int:
+        """Returns the number of the stack of a call."""
         unknown = []
         while call is not None and call.stack == _UNKNOWN:
             unknown.append(call)
@@ -65,6 +128,17 @@ class Stacks:
             each.stack, each.fields = stack, fields
         return stack
 
+    def here(self, frame: Any) -> int:
+        """Returns the number of the stack of a running function, without functions of memdiag."""
+        stack, lines = NO_STACK, []
+        while frame is not None:
+            if not frame.f_code.co_filename.startswith(_OWN_CODE):
+                lines.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+            frame = frame.f_back
+        for key in reversed(lines):
+            stack = self._add(self._frame_number(key), stack)
+        return stack
+
     def _inside(self, outer: int, fields: Any, frame: int) -> int:
         """Returns the number of a stack with one more frame.
 
@@ -77,6 +151,9 @@ class Stacks:
                 itself = getattr(fields, "callsite", None)  # C functions have none
                 if itself is not None and self._frame(itself) == self._innermost[outer]:
                     outer = self._callers[outer]
+        return self._add(frame, outer)
+
+    def _add(self, frame: int, outer: int) -> int:
         number = self._numbers.get((frame, outer))
         if number is None:
             number = self._numbers[frame, outer] = len(self._callers)
@@ -89,6 +166,9 @@ class Stacks:
             key = (caller.file_name, caller.line_number, caller.function_name)
         except UnicodeDecodeError:  # the profiler keeps a pointer to the name, whose code object may be gone
             key = ("??", 0, "??")
+        return self._frame_number(key)
+
+    def _frame_number(self, key: tuple[str, int, str]) -> int:
         number = self._numbers_of_frames.get(key)
         if number is None:
             number = self._numbers_of_frames[key] = len(self._frames)

@@ -80,6 +80,15 @@ def take(number: int) -> None:
         job.run()
 
 
+def interrupted() -> Any:
+    """Returns the frame of the program that the calling, scheduled function interrupts, or None."""
+    frame: Any = sys._getframe()
+    while frame is not None and frame.f_code is not take.__code__:
+        frame = frame.f_back
+    text = None if frame is None else frame.f_back  # the module of PyRun_SimpleString
+    return None if text is None else text.f_back
+
+
 def on_main(function: Callable[[], Any], seconds: float | None = 5.0, *, between_passes: float = 0.0) -> Any:
     """Runs a function on the main thread and returns its result.
 
