@@ -187,6 +187,8 @@ def imitate(count: int) -> None:
     for module, suffix in ((torch.cuda, ""), (torch.accelerator, "_index")):
         replace(module, f"current_device{suffix}", lambda *_: current[0])
         replace(module, f"set_device{suffix}", lambda device=0: select(device))
+    for name in ("FloatTensor", "LongTensor", "BoolTensor"):
+        replace(torch.cuda, name, getattr(torch, name))
     replace(torch.cuda, "Stream", Stream)
     replace(torch.cuda, "Event", Event)
     torch._C._get_accelerator = lambda *_: CPU  # type: ignore[attr-defined]  # noqa: SLF001 - for the default mesh of FSDP2

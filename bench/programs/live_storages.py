@@ -34,12 +34,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from multiprocessing.context import SpawnProcess
+from multiprocessing.popen_spawn_posix import Popen
 from pathlib import Path
 from typing import Any
 
 import cpu_as_gpu
-from storage_notes import COLLECTIVE, GIVEN, RESULT, StorageNotes
+from storage_notes import COLLECTIVE, GIVEN, HOST, RESULT, StorageNotes
 from torch._C._profiler import _EventType
 from torch.optim import optimizer as optimizers
 from torch.profiler import ProfilerActivity, profile
@@ -72,7 +72,8 @@ class LiveStorages(StorageNotes):
             one.facts.add("input batches")
         if not one.facts:
             return SCRATCH
-        if "parameters" in one.facts and one.died is not None and self.phases[born][1] in ("forward", "backward"):
+        is_passing = one.died is not None and self.phases[born][1] in ("forward", "backward")
+        if "parameters" in one.facts and is_passing and self.gathers:
             return COLLECTIVE  # gathered from its shards
         for kind in KINDS:
             if kind in one.facts:
@@ -127,6 +128,8 @@ class LiveStorages(StorageNotes):
     def is_tensor(self, one: Allocation, *, is_gpu: bool) -> bool:
         """Whether an allocation is of a tensor; for a program for GPUs, without those that would stay on the host."""
         is_outside = self.phases[self.phase_at(one.born)][1] == "outside"
+        if is_gpu and HOST in one.facts:
+            return False
         return bool(one.facts - {RESULT} if is_gpu and is_outside else one.facts)
 
     def found(self, profiled: Any, *, is_gpu: bool) -> dict[str, Any]:
@@ -182,14 +185,13 @@ class Options:
             optimizers._get_foreach_kernels_supported_devices = lambda: ["cpu"]  # type: ignore[attr-defined]  # noqa: SLF001
         if self.gpus:
             cpu_as_gpu.imitate(self.gpus)
-        start = SpawnProcess.__init__
+        launch = Popen._launch  # type: ignore[attr-defined]  # noqa: SLF001
 
-        def start_counted(process: Any, *args: Any, **kwargs: Any) -> None:
-            start(process, *args, **kwargs)
-            if process._target is not None:  # noqa: SLF001
-                process._target = InChild(self, process._target)  # noqa: SLF001
+        def launch_counted(started: Any, process: Any) -> None:
+            process._target = InChild(self, process._target)  # noqa: SLF001
+            launch(started, process)
 
-        SpawnProcess.__init__ = start_counted  # type: ignore[method-assign]
+        Popen._launch = launch_counted  # type: ignore[attr-defined]  # noqa: SLF001
         counted = LiveStorages()
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
             try:

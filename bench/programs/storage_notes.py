@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_leaves
 
 COLLECTIVE = "buffers of collectives"
 RESULT, GIVEN, ON_GPU = "result of an operator", "argument of a module", "would be on a GPU"
+HOST = "stays on the host"
 OWNED = ("parameters", "gradients", "optimizer states", GIVEN)  # on a GPU, if the program uses one
 COLLECTIVES = (  # not those that work in place
     *("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single"),
@@ -62,6 +63,7 @@ class StorageNotes(TorchDispatchMode):
         phases: The moment at which each phase began, and its name.
         operators: Each operator that the profiler saw, with its phase.
         on_gpu: Addresses of tensors that would be on a GPU.
+        gathers: Whether collectives of COLLECTIVES ran.
     """
 
     def __init__(self) -> None:
@@ -75,6 +77,7 @@ class StorageNotes(TorchDispatchMode):
         self.trained: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
         self.hooks: list[Any] = []
         self.on_gpu: set[int] = set()
+        self.gathers = False
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(map(is_traceable_wrapper_subclass_type, types)):
@@ -148,12 +151,18 @@ class StorageNotes(TorchDispatchMode):
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         self.mark("optimizer states", tree_leaves(list(optimizer.state.values())))
+        for owner, state in optimizer.state.items():
+            counters = [each for each in tree_leaves(state) if isinstance(each, torch.Tensor) and not each.dim()]
+            self.mark(
+                HOST, counters if isinstance(owner, torch.Tensor) and owner.dim() else []
+            )  # such as the steps of Adam
         self.begin("outside")
 
     def marking(self, collective: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a collective that marks the tensors that it gets."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            self.gathers = True
             self.mark(COLLECTIVE, tree_leaves((args, kwargs)))
             return collective(*args, **kwargs)
 
