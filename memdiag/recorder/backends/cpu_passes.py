@@ -27,8 +27,10 @@ from .cpu_stacks import NO_STACK, Call, Stacks
 Event = tuple[int, int, int, int, "Call | None", Any]
 _INSIDE = (FORWARD, BACKWARD, OPTIMIZER)  # the line of such a mark calls the code that follows
 _MOST_STORED = 1_000_000  # events of different passes: 8 MB
+_ADDED = 32  # events that need as much memory as a pass without any
 _MOST_PLACES = 20_000
 _MOST_CHANGES = 3  # of the stacks of a pass, until it has none that another one may use
+_MOST_CALLERS = 100  # that are compared
 _LEAST_SIMILAR = 16  # events of a pass whose sizes differ
 
 
@@ -74,8 +76,9 @@ class Passes:
         The profiler reports each call that is made here, so there are few.
         """
         key: list[Any] = [kind]
-        caller = frame
-        while caller is not None:
+        caller, left = frame, _MOST_CALLERS
+        while caller is not None and left:
+            left -= 1
             code = caller.f_code
             key += (code.co_filename, code.co_name, code.co_firstlineno, caller.f_lasti)
             caller = caller.f_back
@@ -141,9 +144,9 @@ class Passes:
             if known == stacks and changes < _MOST_CHANGES:
                 return True
             if known is None:
-                if self._room < len(events):
+                if self._room < len(events) + _ADDED:
                     return False
-                self._room -= len(events)
+                self._room -= len(events) + _ADDED
             passes[name] = stacks, min(changes + 1, _MOST_CHANGES)
         return False
 
