@@ -58,6 +58,7 @@ class Training:
         self.spans: list[tuple[str, bool, int]] = []
         self.live: dict[int, int] = {}
         self.now, self.phase, self.top = -1, "initialisation", 0
+        self.stream, self.streams = 0, list[int]()
         self.parameters: list[int] = []
         self.states: list[int] = []
         self.gradients: list[int] = []
@@ -67,6 +68,7 @@ class Training:
     def _log(self, action: str, addr: int, size: int, frames: tuple[Frame, ...]) -> None:
         self.entries.append((action, addr, size, frames))
         self.phases.append(self.phase)
+        self.streams.append(self.stream)
 
     def alloc(self, size: int, frames: tuple[Frame, ...], category: str) -> int:
         """Allocates a tensor and returns its address."""
@@ -178,7 +180,7 @@ class Training:
             action=np.array([schema.ACTION_CODES[entry[0]] for entry in entries], np.int8),
             addr=np.array([entry[1] for entry in entries], np.int64),
             size=np.array([entry[2] for entry in entries], np.int64),
-            stream=np.zeros(len(entries), np.int64),
+            stream=np.array(self.streams[first:], np.int64),
             time_us=10 * np.arange(first, first + len(entries)),
             stack=ids if stacks else None,
             **raw,

@@ -89,8 +89,9 @@ def _of_stream(device: DeviceTrace, lives: Lives, evidence: StackEvidence, own: 
     rows = np.flatnonzero(own & ~lives.before)
     rows = rows[np.argsort(tensors.alloc_at[rows], kind="stable")]
     steps = lives.step_alloc[rows]
-    # The first multiplication is in the first step.
-    is_wanted = fits[rows] & (steps <= steps[steps >= 0].min(initial=lives.last_step))
+    # The first multiplication is in the first step, or the first with a forward on a stream that also copies batches.
+    called_in = steps[(steps >= 0) & (born[rows] == FORWARD)] if tensors.stream[own].any() else steps[steps >= 0]
+    is_wanted = fits[rows] & (steps <= called_in.min(initial=lives.last_step))
     in_backward = born[rows] == BACKWARD
     backward = _in_backward(rows, rows[is_wanted & in_backward])
     if not len(backward):

@@ -16,7 +16,7 @@ from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.workspaces import HOPPER_WORKSPACE, convolution_workspaces
 from tests.trace.trainings import NO_FRAMES, born, names, trained
-from tests.training import BACKWARD, MIB, STEP, Training, forward
+from tests.training import BACKWARD, BATCH, MIB, STEP, Training, forward
 
 
 def test_lifetimes_by_kind():
@@ -148,6 +148,22 @@ def test_the_first_backward_may_multiply_nothing(size, steps):
     program.outputs["gradient"] = first
     for _ in range(steps):
         program.step()
+    device = program.trace().devices[0]
+    found = device.tensors.category[born(device)] == CATEGORIES.index("workspace")
+    assert found.tolist() == [category == "workspace" for category, _, _ in program.truth]
+
+
+def test_a_second_stream_copies_batches_before_it_multiplies():
+    program = OnHopper()
+    program.initialise()
+    for _ in range(3):
+        program.step()
+        program.stream, program.phase = 7, "outside"
+        program.passing(MIB, BATCH)
+        program.stream = 0
+    program.stream, program.phase = 7, "forward"
+    program.alloc(MIB, forward(1), "activation")
+    program.alloc(HOPPER_WORKSPACE, forward(1), "workspace")
     device = program.trace().devices[0]
     found = device.tensors.category[born(device)] == CATEGORIES.index("workspace")
     assert found.tolist() == [category == "workspace" for category, _, _ in program.truth]
