@@ -180,7 +180,7 @@ class Training:
             action=np.array([schema.ACTION_CODES[entry[0]] for entry in entries], np.int8),
             addr=np.array([entry[1] for entry in entries], np.int64),
             size=np.array([entry[2] for entry in entries], np.int64),
-            stream=np.array(self.streams[first:], np.int64),
+            stream=np.array(self.streams[len(self.streams) - len(entries) :], np.int64),
             time_us=10 * np.arange(first, first + len(entries)),
             stack=ids if stacks else None,
             **raw,
