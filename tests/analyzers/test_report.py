@@ -148,6 +148,8 @@ def test_the_verdict_of_each_situation(goldens):
     assert said("cuda-2.13.0-leak").startswith("Memory grows by 1.14 MiB per step at ")
     assert "earlier moments were not recorded" in said("cuda-2.13.0-no-trace")
     assert said("cuda-2.13.0-empty") == "This snapshot contains no memory."
+    empty = build_report(load(goldens / "cuda-2.13.0-empty" / "snapshot.pickle"))
+    assert "memdiag record --" in empty.verdict.remedy
     assert (
         said("cuda-2.13.0-graphs")
         == "Peak 80.00 MiB allocated in 82.00 MiB reserved: 2.00 MiB (2.4%) lost to fragmentation."

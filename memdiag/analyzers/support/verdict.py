@@ -46,15 +46,17 @@ def verdict(
     device = max(devices, key=_badness, default=None)
     if device is None:
         return Verdict(severity or "ok", happened, remedy=phrase("verdict.first.none"))
+    own = next((each for each in trace.devices if each.device == device.device), None)
     mine = [finding for finding in findings if finding.device in {None, device.device}]
     results = [result for result in what_if if result.device == device.device]
     chosen, result = _first(mine, results)
     remedy = chosen[1].title if chosen else phrase("verdict.first.none")
     if chosen is None and severity is None:
         chosen = _for_a_lower_peak(mine)
-        remedy = phrase("verdict.first.optional", fix=chosen[1].title) if chosen else phrase("verdict.first.nothing")
+        is_empty = not (own and own.num_events) and not max(_badness(device))
+        otherwise = phrase("verdict.first.record" if is_empty else "verdict.first.nothing")
+        remedy = phrase("verdict.first.optional", fix=chosen[1].title) if chosen else otherwise
     loss = device.fragmentation.lost_bytes
-    own = next((each for each in trace.devices if each.device == device.device), None)
     fits, basis = (
         (None, None) if result is None or own is None else reach_of(trace, own).fits(fails=bool(result.num_ooms))
     )
