@@ -31,10 +31,10 @@ from .cpu_history import CpuHistory
 from .cpu_stretches import Stretches
 from .silence import Silence
 
-_HARVEST_NS = 250_000_000  # interval of collecting the profiler's events: each takes 100 bytes or more
+_HARVEST_NS = 100_000_000  # interval of collecting the profiler's events: each takes 100 bytes or more
 # share of events with known stacks at which calls are no longer reported, and below which they are again
 _REPEATS, _CHANGES = 0.98, 0.95
-_MANY_CALLS, _CALLS_PER_EVENT = 100_000, 500  # of a stretch after which calls are not reported
+_MANY_CALLS, _CALLS_PER_EVENT = 20_000, 500  # of a stretch after which calls are not reported
 _MANY_EVENTS = 200  # of such a stretch, after which they are again
 
 

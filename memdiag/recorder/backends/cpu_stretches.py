@@ -16,8 +16,8 @@ from typing import Any
 from ..interrupts import is_at_a_function_start
 from ..watching.on_main import MainThreadJob, interrupted
 
-_SECONDS = 0.5  # of a processor, that the main thread uses between two collections
-_ATTEMPT_SECONDS = 0.1
+_SECONDS = 0.2  # of a processor, that the main thread uses between two collections
+_ATTEMPT_SECONDS = 0.05
 _ENDS_WITHIN = 1.0  # seconds
 
 
