@@ -137,7 +137,7 @@ class Training:
                 return
             try:
                 stack = local.stack
-            except AttributeError:  # this thread entered the module before the hooks were there
+            except AttributeError:  # the hooks were installed after this thread entered the module
                 return
             try:
                 if not stack:
