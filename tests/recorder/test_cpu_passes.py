@@ -94,6 +94,15 @@ def test_events_belong_to_the_latest_pass_before_them(passes):
     assert passes.share == 1  # the second one is known from the first
 
 
+def test_a_place_is_new_until_its_passes_are_known_or_too_often_unknown(passes):
+    seen = []
+    for size in (64, 64, 64, 65, 66, 67, 68, 69):
+        found = events(passes, size)
+        seen.append(passes.is_new)
+        passes.stacks(found, reported(FIRST))
+    assert seen == [True, True, False, False, True, True, True, False]
+
+
 def test_places_and_stored_events_are_limited(passes, monkeypatch):
     monkeypatch.setattr(cpu_passes, "_MOST_PLACES", 1)
     passes.stacks(events(passes, 64), reported(FIRST))

@@ -29,7 +29,7 @@ _INSIDE = (FORWARD, BACKWARD, OPTIMIZER)  # the line of such a mark calls the co
 _MOST_STORED = 1_000_000  # events of different passes: 8 MB
 _ADDED = 32  # events that need as much memory as a pass without any
 _MOST_PLACES = 20_000
-_MOST_CHANGES = 3  # of the stacks of a pass, until it has none that another one may use
+_MOST_CHANGES = 3  # of the stacks of a pass, until it has none that another one may use; of the passes at a place
 _MOST_CALLERS = 100  # that are compared
 _LEAST_SIMILAR = 16  # events of a pass whose sizes differ
 
@@ -40,12 +40,13 @@ class Place:
     Attributes:
         stack: Number of the stack there, or ``NO_STACK`` if the pass is not called from there.
         passes: For each known pass, the numbers of the stacks of its events, and how often they have changed.
+        num_unknown: Number of passes in a row that were not known.
     """
 
-    __slots__ = ("passes", "stack")
+    __slots__ = ("num_unknown", "passes", "stack")
 
     def __init__(self, stack: int) -> None:
-        self.stack = stack
+        self.stack, self.num_unknown = stack, 0
         self.passes: dict[bytes, tuple[array[int], int]] = {}
 
 
@@ -55,7 +56,8 @@ class Passes:
     Attributes:
         share: Of the later half of the last events, the share whose stacks were known from earlier passes; None without
             events.
-        is_new: Whether a pass has begun at a place where none had begun before, since the last call of ``stacks``.
+        is_new: Whether a pass has begun at a place where none had begun before, or where the last ones were not known,
+            since the last call of ``stacks``.
         num_found: Number of events whose stacks are those of an earlier pass.
         num_outer: Number of events that only have the stack at the beginning of their pass.
     """
@@ -84,10 +86,12 @@ class Passes:
             caller = caller.f_back
         found = tuple(key)
         try:
-            place: Place | None = self._places[found]
+            known = self._places[found]
+            place: Place | None = known
+            if 0 < known.num_unknown <= _MOST_CHANGES:
+                self.is_new = True
         except KeyError:
-            place = None
-            self.is_new = True
+            place, self.is_new = None, True
             if len(self._places) < _MOST_PLACES:
                 place = Place(self._stacks.here(frame) if kind in _INSIDE else NO_STACK)
                 self._places[found] = place
@@ -113,6 +117,8 @@ class Passes:
                 else:
                     stacks = array("q", [number(event[4], event[5]) for event in part])
                     is_known = self._learn(part, stacks)
+                if self._place is not None:
+                    self._place.num_unknown = 0 if is_known else self._place.num_unknown + 1
                 found += stacks
                 known += max(0, end - max(start, half)) if is_known else 0
                 start = end
