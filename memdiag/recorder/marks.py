@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .columns import pack
-from .rows import Rows
+from .rows import NumberRows
 
 PHASES = ("unknown", "initialisation", "forward", "backward", "optimizer", "outside")
 UNKNOWN, INITIALISATION, FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = range(6)
@@ -55,8 +55,8 @@ class ModuleMarks:
     """The modules that one thread entered and left."""
 
     def __init__(self) -> None:
-        self._rows = Rows("time_ns", "name")
-        self._places = Rows("device", "allocs", "frees")  # usually fewer rows, since most marks have none
+        self._rows = NumberRows("time_ns", "name")
+        self._places = NumberRows("device", "allocs", "frees")  # usually fewer rows, since most marks have none
         self.append = self._rows.append  # time, and name of the present module (-1: none)
 
     def place(self, position: Position) -> None:
@@ -99,12 +99,12 @@ class Marks:
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self.lock = threading.RLock()
-        self._marks = Rows("time_ns", "kind", "value", "device", "allocs", "frees", "thread")
+        self._marks = NumberRows("time_ns", "kind", "value", "device", "allocs", "frees", "thread")
         self._before = array("q")  # for each mark, the previous one of the same kind and value
         self._latest: dict[tuple[int, ...], int] = {}
         self._noted: dict[int, int] = {}  # by name: how many marks of the recorder itself
         self._modules = {0: ModuleMarks()}  # by thread
-        self._seen = Rows("device", "addr", "category", "name", "first", "last")
+        self._seen = NumberRows("device", "addr", "category", "name", "first", "last")
         self._rows: dict[tuple[int, int, int, int], int] = {}
         # addresses, rows, and the last mark at which they were the same
         self._groups: dict[int, tuple[list[int], list[int], int]] = {}

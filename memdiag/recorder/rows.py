@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Iterable
 
 
-class Rows:
+class NumberRows:
     """A table whose rows are appended by one call of a C function.
 
     No ctrl-C leaves an incomplete row, no signal handler sees one, and a profiler sees a single call.

@@ -10,8 +10,8 @@ from array import array
 import pytest
 
 from memdiag.recorder.backends import cpu_passes
-from memdiag.recorder.backends.cpu_passes import Passes
-from memdiag.recorder.backends.cpu_stacks import NO_STACK, Stacks
+from memdiag.recorder.backends.cpu_passes import TrainingPasses
+from memdiag.recorder.backends.cpu_stacks import NO_STACK, CallStacks
 from memdiag.recorder.marks import FORWARD, OUTSIDE
 
 FIRST, SECOND, OTHER = 11, 12, 13  # numbers of stacks
@@ -19,7 +19,7 @@ FIRST, SECOND, OTHER = 11, 12, 13  # numbers of stacks
 
 @pytest.fixture
 def passes():
-    return Passes(Stacks())
+    return TrainingPasses(CallStacks())
 
 
 def events(passes, *sizes, address=0x1000):

@@ -7,7 +7,7 @@ from array import array
 from memdiag.recorder import marks as module
 from memdiag.recorder.columns import Unpacker
 from memdiag.recorder.marks import GRADIENT, NOWHERE, PARAMETER, PHASE, Marks
-from memdiag.recorder.rows import Rows
+from memdiag.recorder.rows import NumberRows
 
 
 def numbers(content, table):
@@ -16,7 +16,7 @@ def numbers(content, table):
 
 
 def test_rows_grow_and_shrink_as_a_whole():
-    rows = Rows("time", "name")
+    rows = NumberRows("time", "name")
     for number in range(4):
         rows.append((number, 10 * number))
     rows.pad(5)

@@ -14,8 +14,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
-from .cpu_passes import Event, Passes
-from .cpu_stacks import NO_STACK, Call, Stacks
+from .cpu_passes import Event, TrainingPasses
+from .cpu_stacks import NO_STACK, Call, CallStacks
 from .live_blocks import LiveBlocks
 
 _ROW = 4  # time in microseconds, address, bytes (negative: freed), number of the stack
@@ -42,8 +42,8 @@ class CpuHistory:
         self._num_entries = 0  # of the rows: one for an allocation, two for a free
         self._most = 0
         self._live = LiveBlocks()
-        self._stacks = Stacks()
-        self.passes = Passes(self._stacks)
+        self._stacks = CallStacks()
+        self.passes = TrainingPasses(self._stacks)
         self.num_taken = self.num_calls = 0
 
     def __len__(self) -> int:

@@ -21,7 +21,7 @@ from math import inf
 from typing import Any
 
 from ..marks import BACKWARD, FORWARD, OPTIMIZER
-from .cpu_stacks import NO_STACK, Call, Stacks
+from .cpu_stacks import NO_STACK, Call, CallStacks
 
 # nanoseconds, number, address, bytes (negative: freed), the call around it, and the latest call before it in that one
 Event = tuple[int, int, int, int, "Call | None", Any]
@@ -34,7 +34,7 @@ _MOST_CALLERS = 100  # that are compared
 _LEAST_SIMILAR = 16  # events of a pass whose sizes differ
 
 
-class Place:
+class PassStart:
     """Where a pass begins: the kind of its mark, and the callers.
 
     Attributes:
@@ -50,7 +50,7 @@ class Place:
         self.passes: dict[bytes, tuple[array[int], int]] = {}
 
 
-class Passes:
+class TrainingPasses:
     """All passes of the recorded thread.
 
     Attributes:
@@ -62,14 +62,14 @@ class Passes:
         num_outer: Number of events that only have the stack at the beginning of their pass.
     """
 
-    def __init__(self, stacks: Stacks) -> None:
+    def __init__(self, stacks: CallStacks) -> None:
         self.share: float | None = None
         self.is_new = False
         self.num_found = self.num_outer = 0
         self._stacks = stacks
-        self._places: dict[tuple[Any, ...], Place] = {}
-        self._begun: list[tuple[int, Place | None]] = []
-        self._place: Place | None = None  # of the pass that goes on
+        self._places: dict[tuple[Any, ...], PassStart] = {}
+        self._begun: list[tuple[int, PassStart | None]] = []
+        self._place: PassStart | None = None  # of the pass that goes on
         self._room = _MOST_STORED
 
     def begin(self, kind: int, frame: Any) -> int:
@@ -87,13 +87,13 @@ class Passes:
         found = tuple(key)
         try:
             known = self._places[found]
-            place: Place | None = known
+            place: PassStart | None = known
             if 0 < known.num_unknown <= _MOST_CHANGES:
                 self.is_new = True
         except KeyError:
             place, self.is_new = None, True
             if len(self._places) < _MOST_PLACES:
-                place = Place(self._stacks.here(frame) if kind in _INSIDE else NO_STACK)
+                place = PassStart(self._stacks.here(frame) if kind in _INSIDE else NO_STACK)
                 self._places[found] = place
         now = time.time_ns()
         self._begun += ((now, place),)

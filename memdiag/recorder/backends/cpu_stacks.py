@@ -42,7 +42,7 @@ class Call:
         self.latest_outer: Call | None = None
 
 
-class Stacks:
+class CallStacks:
     """The different stacks of a recording, by number."""
 
     def __init__(self) -> None:
