@@ -58,7 +58,6 @@ def assert_snippet_does_what_the_plan_says(tmp_path, device, python):
     printed, moved = record(tmp_path / "moved", device, python, MEMDIAG_TEST_SNIPPET=str(tmp_path / "snippet.py"))
     got = simulated(moved)
     assert abs(printed["copied"] / 3 - hooked["offloaded_bytes_per_step"]) <= 0.02 * hooked["offloaded_bytes_per_step"]
-    assert abs(got["peak_allocated_bytes"] - hooked["peak_allocated_bytes"]) <= 0.02 * hooked["peak_allocated_bytes"]
-    assert abs(got["peak_reserved_bytes"] - hooked["peak_reserved_bytes"]) <= 0.02 * hooked["peak_reserved_bytes"] + (
-        2 << 20
-    )
+    # A block of the allocator keeps a remainder of up to 1 MiB, so the replayed bytes also depend on addresses.
+    for key in ("peak_allocated_bytes", "peak_reserved_bytes"):
+        assert abs(got[key] - hooked[key]) <= 0.02 * hooked[key] + (2 << 20)
