@@ -80,6 +80,7 @@ class Hooked:
         offloaded_bytes_per_step: Bytes copied from the device per step, on average.
         peak_reserved_bytes: Reserved peak of the replay.
         peak_allocated_bytes: Allocated peak of the replay.
+        peak_requested_bytes: Peak of requested bytes: without rounding, and what the allocator does not split.
     """
 
     modules: tuple[str, ...]
@@ -87,6 +88,7 @@ class Hooked:
     offloaded_bytes_per_step: int
     peak_reserved_bytes: int
     peak_allocated_bytes: int
+    peak_requested_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

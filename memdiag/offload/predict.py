@@ -193,9 +193,8 @@ def _hooked(subject: Subject, scenario: Scenario, plan: OffloadPlan) -> Hooked |
     changed = replace(subject, workload=rewrite(subject.workload, windows, moves).workload, prepared={})
     replay = changed.replay(replace(scenario, capacity_bytes=None, fraction=None), log=False)
     size = int(windows.copy_bytes[rows].sum()) // plan.clock.num_steps
-    return Hooked(
-        tuple(modules), smallest, size, int(replay.reserved.max(initial=0)), int(replay.allocated.max(initial=0))
-    )
+    peaks = (int(load.max(initial=0)) for load in (replay.reserved, replay.allocated, replay.requested))
+    return Hooked(tuple(modules), smallest, size, *peaks)
 
 
 def _is_within(path: str, modules: list[str]) -> bool:

@@ -58,6 +58,8 @@ def assert_snippet_does_what_the_plan_says(tmp_path, device, python):
     printed, moved = record(tmp_path / "moved", device, python, MEMDIAG_TEST_SNIPPET=str(tmp_path / "snippet.py"))
     got = simulated(moved)
     assert abs(printed["copied"] / 3 - hooked["offloaded_bytes_per_step"]) <= 0.02 * hooked["offloaded_bytes_per_step"]
-    # A block of the allocator keeps a remainder of up to 1 MiB, so the replayed bytes also depend on addresses.
-    for key in ("peak_allocated_bytes", "peak_reserved_bytes"):
-        assert abs(got[key] - hooked[key]) <= 0.02 * hooked[key] + (2 << 20)
+    assert abs(got["peak_requested_bytes"] - hooked["peak_requested_bytes"]) <= 0.002 * hooked["peak_requested_bytes"]
+    # The CPU has no such blocks: in the replay, one keeps a remainder of up to 1 MiB, which depends on addresses.
+    spare = 2 << 20 if device == "cpu" else 0
+    for key, spared in (("peak_allocated_bytes", spare), ("peak_reserved_bytes", 2 << 20)):
+        assert abs(got[key] - hooked[key]) <= 0.02 * hooked[key] + spared
