@@ -124,22 +124,34 @@ def _timing() -> Any:
 
 
 class _After(MetaPathFinder):
-    """Calls back after a module was executed; finds nothing itself."""
+    """Calls back after a module was executed; finds nothing itself.
+
+    Programs also search for modules that they import later or never (``importlib.util.find_spec("torch")``), so it
+    forgets a module only when it was executed.
+    """
 
     def __init__(self, then: dict[str, Callable[[Any], None]]) -> None:
         self._then = then
+        self._searched: set[str] = set()
 
     # The signature is Python's.
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
-        then = self._then.pop(name, None)
-        spec = find_spec(name) if then else None
-        if then is None or spec is None or spec.loader is None:
+        if name not in self._then or name in self._searched:
+            return None
+        self._searched.add(name)
+        try:
+            spec = find_spec(name)
+        finally:
+            self._searched.discard(name)
+        if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:
             execute(module)
-            then(module)
+            then = self._then.pop(name, None)
+            if then:
+                then(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -3,13 +3,17 @@
 import hashlib
 import json
 import sys
+from importlib.util import find_spec
 
-import torch
-import torch.nn.functional as F  # noqa: N812 - its usual name
-from torch import nn
+# Libraries such as transformers search for torch before they import it.
+IS_INSTALLED = {name: find_spec(name) is not None for name in ("torch", "torch_npu")}
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402, N812 - its usual name
+from torch import nn  # noqa: E402
 
 device = sys.argv[1]
-if device == "npu":
+if device == "npu" and IS_INSTALLED["torch_npu"]:
     import torch_npu  # noqa: F401 - for torch.npu
 
 
