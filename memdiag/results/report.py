@@ -269,7 +269,8 @@ class Verdict:
         prediction: The predicted effect of the remedy, in words.
         calibration: How exactly the recorded settings reproduce the recording, or why there is no prediction.
         fits_basis: Basis of ``fits`` (REPLAY, PAST_FAILURE, RECORDED_PART, WHOLE_RUN), or None without a prediction.
-        assumed: What the peak depends on, in words, if a simulated device assumed sizes; otherwise "".
+        assumed: What the peak depends on, in words, if a simulated device does not know sizes or the load of experts;
+            otherwise "".
     """
 
     severity: Severity | Literal["ok"]

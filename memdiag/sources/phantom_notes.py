@@ -150,6 +150,13 @@ def assumed_sizes_in(own: Mapping[str, Any]) -> AssumedSizes | None:
     return AssumedSizes(count, float(fraction), next((where for where, _ in _known_places(given)), ""))
 
 
+def expert_load_in(own: Mapping[str, Any]) -> str:
+    """Returns the load of experts that a simulated device assumed; "" for none."""
+    device = own.get("phantom_device")
+    given = device.get("experts") if isinstance(device, dict) else None
+    return _text(given.get("load")) if isinstance(given, dict) else ""
+
+
 def _sizes(found: AssumedSizes, places: Phrase | str) -> Phrase:
     if found.fraction == 1:
         return phrase("notes.phantom.sizes.all", count=found.count, places=places)

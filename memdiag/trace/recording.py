@@ -53,6 +53,8 @@ class RecordingEnd:
         phantom_device: The simulated device, or "" for a real or unknown one.
         scratch: Scratch memory of cuDNN on a simulated device; None if it was not used.
         sizes: Assumed sizes on a simulated device; None if there are none.
+        expert_load: How many tokens each expert was assumed to get on a simulated device, such as "balanced"; "" if no
+            load was assumed.
         pid: Id of the recorded process, or None if unknown.
     """
 
@@ -63,6 +65,7 @@ class RecordingEnd:
     phantom_device: str = ""
     scratch: Scratch | None = None
     sizes: AssumedSizes | None = None
+    expert_load: str = ""
     pid: int | None = None
 
 

@@ -145,6 +145,12 @@ def test_the_first_screen_says_that_the_peak_depends_on_assumed_sizes(fraction, 
     assert build_report(opened(phantom=True, phantom_device={})).verdict.assumed == ""
 
 
+def test_the_assumed_load_of_experts_is_read(opened):
+    assert opened(phantom=True, phantom_device={}).recorded.ended.expert_load == ""
+    device = {"experts": {"load": "balanced", "count": 4}}
+    assert opened(phantom=True, phantom_device=device).recorded.ended.expert_load == "balanced"
+
+
 def test_what_was_computed_and_what_could_not_be_timed_is_told(opened):
     counts = {
         "limit_bytes": 65536,

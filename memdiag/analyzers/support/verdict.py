@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memdiag.analyzers.support.experts import experts_without_load
 from memdiag.diagnosis.refuted import best_of, is_relevant, is_solution
 from memdiag.results.finding import SEVERITIES, Finding, Fix, Severity
 from memdiag.results.report import DeviceReport, Verdict, WhatIf
-from memdiag.text import Phrase, phrase
+from memdiag.text import Phrase, joined, phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.reach import reach_of
 from memdiag.units import format_bytes
@@ -143,6 +144,13 @@ def _prediction(finding: Finding | None, result: WhatIf | None, results: Sequenc
 
 
 def _assumed(trace: Trace) -> Phrase | str:
+    """Returns what the peak of a simulated device depends on, in words."""
+    experts = experts_without_load(trace)
+    said = [phrase("verdict.assumed.experts", module=experts) if experts else "", _assumed_sizes(trace)]
+    return joined([each for each in said if each], ". ")
+
+
+def _assumed_sizes(trace: Trace) -> Phrase | str:
     sizes = trace.recorded.ended.sizes if trace.recorded else None
     if sizes is None:
         return ""
