@@ -46,7 +46,7 @@ MIN_RISES = 4  # fewer are events, not a rate
 EVEN = 3  # in a short trace, no step grows by more than this multiple of another's growth
 PAIRS = 200  # maximum number of steps for computing the slope
 
-_OPTIMIZER = PHASES.index("optimizer")
+_FORWARD, _OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
 # Allocated once and retained on purpose.
 _BY_DESIGN = [CATEGORIES.index(name) for name in ("parameter", "optimizer_state", "workspace", "kv_cache")]
 
@@ -77,7 +77,9 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 def _num_ends(device: DeviceTrace) -> int:
     """Returns how many steps the trace shows completely.
 
-    The last one counts only if its optimizer step (or backward) is recorded, without a failure.
+    The last one counts only if its optimizer step (or backward) is recorded, without a failure. If each parameter has
+    an optimizer that runs within backward, a step ends before the last of them has run. These then begin another step,
+    without a forward pass.
     """
     if not device.num_events:
         return 0
@@ -89,7 +91,8 @@ def _num_ends(device: DeviceTrace) -> int:
     last = np.flatnonzero(step == last_step)
     ends_with = _OPTIMIZER if (phase == _OPTIMIZER).any() else PHASES.index("backward")
     failed = (device.events.action[last] == OOM).any()
-    return steps if (phase[last] == ends_with).any() and not failed else steps - 1
+    is_begun = (phase[last] == _FORWARD).any() or not (phase == _FORWARD).any()
+    return steps if (phase[last] == ends_with).any() and is_begun and not failed else steps - 1
 
 
 def _first_step(device: DeviceTrace) -> int:

@@ -109,6 +109,15 @@ def test_a_step_that_memory_ran_out_in_has_no_end():
     assert findings(program.trace()) == {}
 
 
+def test_optimizers_that_run_in_backward_do_not_hide_a_leak():
+    program = trained(9, leak=16 * MIB)
+    program.span("ProfilerStep#9", True)  # the last optimizer runs after the step has ended
+    program.passing(MIB, STEP)
+    program.span("ProfilerStep#9", False)
+    found = findings(program.trace(spans="ProfilerStep"))
+    assert number(found["MD301"], "growth") == 16 * MIB
+
+
 @given(st.lists(st.integers(0, 64 * MIB), min_size=5, max_size=40))
 def test_the_slope_of_any_curve_is_between_its_smallest_and_largest_growth(growth):
     curve = np.cumsum(growth)
