@@ -5,6 +5,7 @@ from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 from tests.analyzers.heaps import MIB, Heap
 from tests.analyzers.page_examples import golden
+from tests.training import SILENT, Training
 
 
 def findings(trace):
@@ -61,6 +62,22 @@ def test_no_stacks(heap):
     found = findings(heap.trace(backend="npu"))["MD953"]
     assert (found.evidence[0].value, found.evidence[1].value) == (120, 123)
     assert found.fixes[0].change == 'torch.npu.memory._record_memory_history(context="all", stacks="python")'
+
+
+class ManyTemporariesInBackward(Training):
+    def passing(self, size, frames):
+        for _ in range(100 if frames == SILENT else 1):
+            super().passing(size, frames)
+
+
+def test_backward_passes_without_stacks_are_not_blamed():
+    program = ManyTemporariesInBackward()
+    program.initialise()
+    for _ in range(3):
+        program.step()
+    trace = program.trace()
+    assert (trace.devices[0].tensors.stack < 0).mean() > quality.NO_STACK_SHARE
+    assert "MD953" not in findings(trace)
 
 
 def test_formats_that_cannot_hold_stacks_are_not_blamed(heap):
