@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -246,12 +248,17 @@ def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_co
     told = capsys.readouterr().err
     assert "failed on the simulated device" not in told
     assert told.count("nms.py:7") == 1
+    for steps, is_told in ((7, False), (0, True)):  # Ctrl-C in a training, and in a loop that waits for a value
+        print_summary(
+            replace(found, recorded=({**found.recorded[0], "steps": steps},)), _ended(130, [signal.SIGINT]), ""
+        )
+        assert ("failed on the simulated device" in capsys.readouterr().err) == is_told
 
 
-def _ended(status=0):
+def _ended(status=0, signals=()):
     from memdiag.recorder.launch import ProgramEnd
 
-    return ProgramEnd(status, 1.0)
+    return ProgramEnd(status, 1.0, list(signals))
 
 
 @pytest.mark.parametrize(
