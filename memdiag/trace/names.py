@@ -126,7 +126,7 @@ def _made(recorded: ProcessMarks, places: _Places, number: Callable[[str], int],
 
 def _operation(stacks: Stacks, stack: int) -> str:
     """Returns the innermost library function on a stack if it performs an operation itself."""
-    for frame in stacks[stack][:2]:
+    for frame in [frame for frame in stacks[stack] if not frame.is_machinery][:2]:
         if not frame.is_python or frame.is_user or frame.name.startswith("<"):
             break
         if frame.name not in _PASSING:

@@ -38,6 +38,8 @@ _MACHINERY = re.compile(
     r"|std::|_?_?libc_|_start$|start_thread|(__)?clone3?$|execute_native_thread_routine|(\?\?)?$"
 )
 _PYTORCH = re.compile(r"(^|[/\\])torch(_npu)?[/\\]")
+# Python functions through which PyTorch 2.13 calls the kernels of some operators, such as bmm, in every phase.
+_ROUTER = re.compile(r"[/\\]torch[/\\]_native[/\\]")
 _TELLING = ("torch::autograd::generated::", "at::_ops::", "at::native::", "ncclComm", "c10d::")
 _CPP_ENDINGS = (".S", ".s", ".cpp", ".cc", ".h", ".hpp", ".cu", ".c", ".cxx", ".so", ".cuh")
 
@@ -111,8 +113,8 @@ class Frame(NamedTuple):
 
     @property
     def is_machinery(self) -> bool:
-        """True for a C++ frame of the allocator, of the interpreter, or of the stack capture."""
-        return not self.is_python and _MACHINERY.match(self.name) is not None
+        """True for a C++ frame of the allocator, of the interpreter or of the stack capture, and for a router."""
+        return (_ROUTER.search(self.filename) if self.is_python else _MACHINERY.match(self.name)) is not None
 
     @property
     def label(self) -> str:
@@ -190,7 +192,7 @@ class Stacks:
     def site(self, stack: int) -> Frame | None:
         """Returns the frame that names a stack: the innermost user, else Python, else C++ frame outside the allocator.
 
-        None if the stack is unknown, or contains only C++ and interpreter internals.
+        None if the stack is unknown, or contains only internals of C++, of the interpreter and of PyTorch's dispatch.
         """
         ids = self._ids(stack)
         if not len(ids):
@@ -199,7 +201,7 @@ class Stacks:
         if len(mine):
             return self.frames[int(mine[0])]
         frames = [self.frames[int(i)] for i in ids]
-        found = next((frame for frame in frames if frame.is_python), None)
+        found = next((frame for frame in frames if frame.is_python and not frame.is_machinery), None)
         found = found or next((frame for frame in frames if frame.name.startswith(_TELLING)), None)
         return found or next((frame for frame in frames if not frame.is_machinery), None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from memdiag.trace.names import _operation
 from memdiag.trace.stacks import Frame, Stacks
 
 UNWIND = Frame("??", 0, "torch::unwind::unwind()")
@@ -67,6 +68,16 @@ def test_code_that_torch_compile_generates_is_no_code_of_the_user(folder):
     generated = Frame(f"{folder}/nj/cnjl4mwhuiipsyrchsrpp7n2qc3g6dl7uihcelsjjlszoms2mbbz.py", 689, "call")
     assert generated.is_compiled
     assert label(generated, USER) == "train.py:3 main"
+
+
+def test_functions_that_only_call_a_kernel_are_no_label():
+    router = Frame("/env/site-packages/torch/_native/registry.py", 925, "eager_router")
+    functional = Frame("/env/site-packages/torch/nn/functional.py", 9, "linear")
+    assert label(router) == ""  # in backward, which has no other Python frame
+    assert label(router, functional) == "functional.py:9 linear"
+    assert label(router, USER) == "train.py:3 main"
+    stacks, _ = Stacks.from_lists([[router, functional, USER], [router, USER]])
+    assert (_operation(stacks, 0), _operation(stacks, 1)) == ("linear", "")
 
 
 def test_frames_of_user_and_pytorch_code_are_distinguished():

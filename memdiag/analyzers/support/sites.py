@@ -100,7 +100,8 @@ def by_place(view: DeviceView, rows: Array) -> list[SiteMemory]:
 def label_of(view: DeviceView, stack: int) -> str:
     """Returns the short name of a stack; without Python frames, the operator of backward; "" for none."""
     frames = view.trace.stacks[stack]
-    if not frames or any(frame.is_python and not frame.filename.endswith(".S") for frame in frames):
+    python = [frame for frame in frames if frame.is_python and not frame.filename.endswith(".S")]
+    if not frames or any(not frame.is_machinery for frame in python):
         return view.label(stack)
     for pattern in (_BACKWARD_OF, _OPERATOR):
         operator = next((match.group(1) for frame in frames if (match := pattern.search(frame.name))), None)
