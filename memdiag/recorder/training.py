@@ -27,6 +27,13 @@ from .step_ends import StepEnds
 from .threads import ModuleStack, Thread, Threads
 
 LIMIT = "set_per_process_memory_fraction"
+_ASKS = "_has_any_global_hook"  # a compiled module asks for global hooks, and warns that they are called twice
+_GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+)
 
 
 class Training:
@@ -74,6 +81,10 @@ class Training:
             self._handles.append(modules.register_module_forward_hook(after, always_call=True))
         except TypeError:  # before torch 2.2
             self._handles.append(modules.register_module_forward_hook(after))
+        if hasattr(modules, _ASKS):
+            mine = _only_others(modules, {handle.id for handle in self._handles})
+            self._replaced.append((modules, _ASKS, mine, getattr(modules, _ASKS)))
+            setattr(modules, _ASKS, mine)
         optimizer = import_module("torch.optim.optimizer")  # not an attribute of torch.optim
         for register, hook in (
             ("register_optimizer_step_pre_hook", self._before_optimizer),
@@ -319,3 +330,12 @@ def _compiling(torch: Any) -> tuple[Callable[[], bool], Any]:
     homes = (compiler, getattr(torch, "_utils", None))  # torch._utils before torch 2.2
     is_compiling = next((found for home in homes if (found := getattr(home, "is_compiling", None))), lambda: False)
     return is_compiling, SimpleNamespace(_is_compiling_flag=False)
+
+
+def _only_others(modules: Any, own: set[int]) -> Callable[[], bool]:
+    """Returns a function that says whether there are global module hooks besides those with the identifiers ``own``."""
+
+    def has_any() -> bool:
+        return any(key not in own for name in _GLOBAL_HOOKS for key in getattr(modules, name, ()))
+
+    return has_any

@@ -31,3 +31,5 @@ def test_no_hook_is_left(record):
     said = record("hooks.py", "{out}", record.device, str(Path(__file__).parents[2]), recorded=False).truth
     assert said["inside"]["global"] != said["before"]["global"]
     assert said["after"] == said["before"]
+    warned = [said[when]["is_warned_of"] for when in ("before", "inside", "with_own")]
+    assert warned == [False, False, True]

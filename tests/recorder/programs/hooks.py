@@ -34,8 +34,11 @@ def hooks():
                 profiler._enable_profiler,
                 profiler._disable_profiler,
                 torch.cuda.memory._record_memory_history,
+                getattr(module, "_has_any_global_hook", None),
             )
         ],
+        # compiled modules ask so, and warn of hooks
+        "is_warned_of": bool(getattr(module, "_has_any_global_hook", bool)()),
         "signals": [str(signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)],
     }
 
@@ -46,8 +49,10 @@ before = hooks()
 model = GPT().to(device)
 with recording("own.pkl", backends=(device,)):
     inside = hooks()
+    with torch.nn.modules.module.register_module_forward_hook(lambda *_: None):
+        with_own = hooks()
     inputs, targets = batch_for(model, device)
     functional.cross_entropy(model(inputs), targets).backward()
 after = hooks()
 with open(out, "w") as file:
-    json.dump({"before": before, "inside": inside, "after": after}, file)
+    json.dump({"before": before, "inside": inside, "with_own": with_own, "after": after}, file)
