@@ -45,7 +45,7 @@ NUM_LISTED = 3
 SAME = 0.002  # logits and labels may be shifted by a token of a sequence: 2,047 of 2,048
 
 SETS = 4  # of gradients: a training keeps two at most, in another precision each
-_VMAP = "torch/_functorch/vmap.py"
+_VMAP, _OPACUS = "torch/_functorch/vmap.py", "/opacus/grad_sample/"  # what computes gradients of samples
 _STATE = ("parameter", "gradient", "optimizer_state")
 _LOSS = ("cross_entropy", "log_softmax", "nll_loss", "crossentropy")
 
@@ -82,7 +82,8 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
         if is_server:
             fixes = settings.offers("tensor-parallel")
         elif _has_gradients_of_samples(view, held):
-            fixes = settings.offers("fewer-samples")
+            is_opacus = any(_OPACUS in frame.filename for frame in view.trace.stacks.frames)
+            fixes = settings.offers("physical-batch" if is_opacus else "fewer-samples")
         else:
             fixes = settings.offers("shard", *(["smaller-optimizer"] if "optimizer_state" in names else []))
     else:
@@ -118,12 +119,13 @@ def _is_compiled(view: DeviceView, rows: Array) -> bool:
 
 
 def _has_gradients_of_samples(view: DeviceView, held: dict[str, int]) -> bool:
-    """Returns whether the gradients are those of single samples: more than any training keeps, in a program with vmap.
+    """Returns whether the gradients are those of single samples.
 
-    Autograd's thread has no Python call stack, so the gradients themselves do not show vmap.
+    These are more than any training keeps, in a program with vmap or Opacus. Autograd's thread has no Python call
+    stack, so the gradients themselves do not show vmap.
     """
     return held.get("gradient", 0) > SETS * held.get("parameter", 0) and any(
-        frame.filename.endswith(_VMAP) for frame in view.trace.stacks.frames
+        frame.filename.endswith(_VMAP) or _OPACUS in frame.filename for frame in view.trace.stacks.frames
     )
 
 

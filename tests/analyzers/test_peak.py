@@ -89,6 +89,8 @@ def test_gradients_of_samples_are_added_up_in_parts_and_not_sharded():
     assert "Shard" in findings(trace)["MD102"].fixes[0].title
     finding = findings(in_file(trace, "forward", "/lib/torch/_functorch/vmap.py"))["MD102"]
     assert [fix.change[:15] for fix in finding.fixes] == ["for part in bat"]
+    finding = findings(in_file(trace, "forward", "/lib/opacus/grad_sample/linear.py"))["MD102"]
+    assert [fix.change[:23] for fix in finding.fixes] == ["with BatchMemoryManager"]
 
 
 def test_what_is_left_out_where_nothing_is_known():

@@ -55,6 +55,7 @@ REMEDIES: Registry[Remedy] = Registry(
         "recompute-megatron": f"{_HERE}.demand:RECOMPUTE_MEGATRON",
         "compiler-budget": f"{_HERE}.demand:COMPILER_BUDGET",
         "fewer-samples": f"{_HERE}.demand:FEWER_SAMPLES",
+        "physical-batch": f"{_HERE}.demand:PHYSICAL_BATCH",
         "no-graph": f"{_HERE}.demand:NO_GRAPH",
         "see-live": f"{_HERE}.demand:SEE_LIVE",
         "one-tensor": f"{_HERE}.demand:ONE_TENSOR",

@@ -33,6 +33,14 @@ FEWER_SAMPLES = Plain(
     ),
     on_torch,
 )
+PHYSICAL_BATCH = Plain(
+    LazyFix(
+        "remedies.physical-batch",
+        "code",
+        "with BatchMemoryManager(data_loader=loader, max_physical_batch_size=8, optimizer=optimizer) as loader:",
+    ),
+    on_torch,
+)
 NO_GRAPH = Plain(LazyFix("remedies.no-graph", "code", "with torch.no_grad():"), on_torch)
 SEE_LIVE = Plain(LazyFix("remedies.see-live", "code"))
 ONE_TENSOR = Plain(LazyFix("remedies.one-tensor", "code"))
