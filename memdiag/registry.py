@@ -313,6 +313,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "scattered": "memdiag.analyzers.scattered",
         "intermediates": "memdiag.analyzers.intermediates",
         "kept_chains": "memdiag.analyzers.kept_chains",
+        "attention": "memdiag.analyzers.attention",
         "buckets": "memdiag.analyzers.buckets",
         "gathered": "memdiag.analyzers.gathered",
         "leftovers": "memdiag.analyzers.leftovers",

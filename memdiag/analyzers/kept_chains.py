@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from memdiag.analyzers.attention import find_weights
 from memdiag.analyzers.intermediates import modules_of
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
@@ -69,6 +70,8 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
     device, tensors = view.device, view.device.tensors
     live = np.zeros(len(tensors), bool)
     live[view.live] = True
+    for rows in find_weights(view):
+        live[rows] = False  # attention weights, for which MD131 has another remedy
     runs = [rows[live[rows]] for rows in find_runs(view)]
     runs = [rows for rows in runs if len(rows) >= MIN_KEPT]
     allocated = int(device.usage_at(view.at)["allocated"])

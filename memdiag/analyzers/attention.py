@@ -1,0 +1,119 @@
+"""Attention weights that autograd retains, because the program multiplies queries and keys itself.
+
+In a trace, one call of a ``forward`` then allocates tensors that are larger than those before and after them: queries
+and keys are smaller than the weights, and so is their product with the values. A fused kernel retains none of the
+weights. Trace entries have no operators and shapes, so the module, its function or its file must have attention in its
+name. Element-wise chains after a projection do not count, because the projection is as large as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from memdiag.analyzers.intermediates import modules_of
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
+from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.places import moment_name
+from memdiag.analyzers.support.sites import by_place, first_finding
+from memdiag.results.finding import Evidence, Finding, Saving
+from memdiag.text import phrase
+from memdiag.trace.model import Trace
+from memdiag.trace.schema import LIFETIMES, PHASES
+from memdiag.trace.table import Array
+from memdiag.units import KIB, MIB, format_bytes
+
+CODES: dict[str, str] = {"MD131": "attention keeps its weights for backward"}
+
+SMALLEST = 64 * KIB  # smaller tensors are not looked at
+LARGER = 2  # times the tensors before and after
+NUM_BEFORE = 3  # queries, keys and values
+MIN_MADE = 2  # the product of queries and keys, and its softmax
+FLOOR = 64 * MIB
+SHARE, WARNING_SHARE = 0.05, 0.1  # fraction of allocated memory
+NUM_PLACES = 3
+_RATIOS = (1, 2, 4)  # of the bytes of two types: the mask of dropout has one byte for each element
+_NAME = re.compile(r"attn|attention", re.IGNORECASE)
+_FORWARD, _SAVED = PHASES.index("forward"), LIFETIMES.index("forward_to_backward")
+
+
+def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
+    """Yields finding MD131 of every device."""
+    for view in context.views(trace):
+        yield from first_finding(view, _kept)
+
+
+def find_weights(view: DeviceView) -> list[Array]:
+    """Returns the retained weights (rows of Tensors) of each call of an attention."""
+    tensors = view.device.tensors
+    order = np.flatnonzero(
+        (tensors.alloc_at >= 0) & (tensors.phase_alloc == _FORWARD) & (tensors.requested_bytes >= SMALLEST)
+    )
+    if not len(order):
+        return []
+    order = order[np.argsort(tensors.alloc_at[order], kind="stable")]
+    module = np.append(modules_of(view, np.unique(tensors.stack[order])), -1)[tensors.stack[order]]
+    size, is_saved = tensors.requested_bytes[order], tensors.lifetime[order] == _SAVED
+    begins = np.flatnonzero(np.append(True, np.diff(module) != 0))
+    found = []
+    for first, end in zip(begins.tolist(), [*begins[1:].tolist(), len(order)], strict=True):
+        if module[first] < 0:
+            continue
+        largest = int(size[first:end].max())
+        at = first + np.flatnonzero(size[first:end] == largest)
+        before, after = size[max(at[0] - NUM_BEFORE, 0) : at[0]], size[at[-1] + 1 : at[-1] + 2]
+        if not len(before) or not len(after) or LARGER * max(before.max(), after[0]) > largest:
+            continue
+        within = np.arange(at[0], at[-1] + 1)
+        kept = order[within[np.isin(size[within] * np.array(_RATIOS)[:, None], largest).any(axis=0) & is_saved[within]]]
+        if len(at) >= MIN_MADE and len(kept) and _is_attention(view, int(kept[0])):
+            found.append(kept)
+    return found
+
+
+def _is_attention(view: DeviceView, row: int) -> bool:
+    """Returns whether the name of a tensor, or of a function up to its ``forward`` or the file of one, says so."""
+    tensors, texts = view.device.tensors, []
+    if tensors.name[row] >= 0:
+        texts.append(view.trace.strings[tensors.name[row]])
+    for frame in view.trace.stacks[int(tensors.stack[row])]:
+        texts += [frame.name, frame.filename.rsplit("/", 1)[-1]]
+        if frame.name == "forward":
+            break
+    return any(_NAME.search(text) for text in texts)
+
+
+def _kept(view: DeviceView) -> Iterator[Finding]:
+    """Yields MD131."""
+    device, tensors = view.device, view.device.tensors
+    live = np.zeros(len(tensors), bool)
+    live[view.live] = True
+    calls = [rows[live[rows]] for rows in find_weights(view)]
+    calls = [rows for rows in calls if len(rows)]
+    allocated = int(device.usage_at(view.at)["allocated"])
+    kept = sum(int(tensors.block_bytes[rows].sum()) for rows in calls)
+    if kept < max(FLOOR, SHARE * allocated):
+        return
+    places = by_place(view, np.concatenate(calls))
+    yield Finding(
+        "MD131",
+        phrase("attention.title", bytes=format_bytes(kept)),
+        "warning" if kept >= WARNING_SHARE * allocated else "info",
+        device.device,
+        (
+            Evidence(phrase("attention.kept"), kept, "bytes", moment_name(device, view.at)),
+            Evidence(phrase("attention.share"), round(kept / max(allocated, 1), 3), "ratio"),
+            Evidence(phrase("attention.calls"), len(calls), "calls"),
+            Evidence(phrase("attention.largest"), max(int(tensors.block_bytes[rows].sum()) for rows in calls), "bytes"),
+            *(Evidence(phrase("attention.site"), place.bytes, "bytes", place.label) for place in places[:NUM_PLACES]),
+        ),
+        tuple(
+            replace(fix, caveat=phrase("attention.caveat"))
+            for fix in AllocatorSettings.of(view.trace).offers("attention")
+        ),
+        saving=Saving(0, kept, kept, "estimated"),
+        weight_bytes=kept,
+    )

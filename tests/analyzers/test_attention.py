@@ -1,0 +1,82 @@
+"""Attention weights that autograd retains are found by their size between smaller tensors of an attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from memdiag.analyzers import attention, kept_chains
+from memdiag.analyzers.support.context import Context
+from memdiag.trace.schema import LIFETIMES, PHASES
+from tests.analyzers.heaps import MIB, Heap
+
+ATTENTION = "attention.py:31 forward"
+# MiB, and whether backward needs it: the product of queries and keys, the same with a scale, softmax, the mask of
+# dropout, and its result
+WEIGHTS = ((64, False), (64, False), (64, True), (16, True), (64, True))
+PROJECTED = ((4, True), (4, True), (4, True))
+
+
+def layers(heap, weights=WEIGHTS, projected=PROJECTED, after=4, count=4, where=ATTENTION):
+    """Returns the trace of calls of an attention. All retained tensors are freed at the end."""
+    heap.segment(0, 4000 * MIB)
+    at, saved, kept = 0, [], []
+    calls = [*((each, "linear.py:134 forward") for each in projected), *((each, where) for each in weights)]
+    for _ in range(count):
+        for (size, keep), site in [*calls, ((after, True), where)]:
+            heap.alloc(at, size * MIB, where=[site, "model.py:12 block"])
+            if keep:
+                kept.append((at, size * MIB))
+            else:
+                heap.free(at, size * MIB)
+            saved.append(keep)
+            at += size
+    for address, size in kept:
+        heap.free(address, size)
+    trace = heap.trace()
+    (device,) = trace.devices
+    tensors = device.tensors
+    by_time = np.argsort(np.argsort(tensors.alloc_at))
+    lifetime = np.where(np.array(saved)[by_time], LIFETIMES.index("forward_to_backward"), LIFETIMES.index("temporary"))
+    tensors = tensors.replace(lifetime=lifetime, phase_alloc=np.full(len(tensors), PHASES.index("forward")))
+    return replace(trace, devices=(replace(device, tensors=tensors),))
+
+
+def found(trace):
+    return list(attention.analyze(trace, Context()))
+
+
+def test_weights_that_attention_keeps_are_counted(heap):
+    trace = layers(heap)
+    (finding,) = found(trace)
+    assert (finding.code, finding.severity) == ("MD131", "warning")
+    assert finding.evidence[0].value == finding.saving.high_bytes == 4 * 144 * MIB
+    assert [evidence.value for evidence in finding.evidence if evidence.unit == "calls"] == [4]
+    assert "scaled_dot_product_attention" in finding.fixes[0].change
+    assert not list(kept_chains.analyze(trace, Context()))  # a fused norm does not help
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"where": "mlp.py:31 forward"},  # no attention
+        {"projected": ((64, True),)},  # chains after a projection, such as rotary embeddings
+        {"after": 40},  # the result is more than half as large
+        {"weights": ((64, True),)},  # one tensor
+        {"weights": ((64, False), (64, False))},  # backward needs none
+        {"weights": ((6, False), (6, True), (6, True))},  # too few bytes, and less than twice as large
+    ],
+)
+def test_other_tensors_of_a_forward_are_left_alone(heap, change):
+    assert found(layers(heap, **change)) == []
+
+
+def _attention():
+    return found(layers(Heap()))
+
+
+PAGE_EXAMPLES = {
+    "MD131": _attention,
+}
