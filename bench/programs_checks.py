@@ -68,6 +68,22 @@ SEARCHES = {
     "torchvision RetinaNet": Search("{batch}", "8GiB", 20),
     "torch_geometric GCN": Search("{batch}", "256MiB", 20_000, low=20),
     "transformers Trainer with PEFT LoRA": Search("--batch {batch}", "512MiB", 100),
+    "nanoGPT GPT-2 of 124 M, no data loader (bench.py)": Search("--batch_size={batch}", "8GiB", 40),
+    "nanoGPT DDP of 2": Search("--batch_size={batch}", "4GiB", 250),
+    "minGPT chargpt, gpt-mini": Search("--trainer.batch_size={batch}", "512MiB", 100),
+    "pytorch/examples siamese_network": Search("--test-batch-size 16 --batch-size {batch}", "512MiB", 500),
+    "pytorch/examples word_language_model, GRU": Search("--batch_size {batch}", "160MiB", 400),
+    "pytorch/examples word_language_model, Transformer": Search("--batch_size {batch}", "160MiB", 400),
+    "cleanrl c51": Search("--batch-size {batch}", "96MiB", 60_000),
+    "cleanrl td3_continuous_action": Search("--batch-size {batch}", "96MiB", 60_000),
+    "torchvision Faster R-CNN": Search("{batch}", "8GiB", 20),
+    "torchvision Mask R-CNN": Search("{batch}", "48GiB", 20),
+    "torch_geometric SAGE": Search("{batch}", "256MiB", 20_000, low=20),
+    "torch_geometric GAT": Search("{batch}", "512MiB", 20_000, low=20),
+    "TRL SFTTrainer": Search("--batch {batch}", "2GiB", 100),
+    "TRL DPOTrainer": Search("--batch {batch}", "2GiB", 200),
+    "bitsandbytes AdamW8bit": Search("--batch {batch}", "2GiB", 100),
+    "flash-linear-attention gated linear attention": Search("--batch {batch}", "2GiB", 100),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
@@ -75,6 +91,13 @@ NPU_SEARCHES = {
     "pytorch/examples word_language_model, LSTM": Search("--batch_size {batch}", "100MiB", 400),
     "minGPT adder, gpt-nano": Search("--trainer.batch_size={batch}", "64MiB", 1000),
     "torch_geometric GCN": Search("{batch}", "256MiB", 20_000, low=20),
+    "nanoGPT characters, 10.7 M parameters": Search("--batch_size={batch}", "4GiB", 250),
+    "pytorch/examples imagenet, resnet18 on 96 images": Search("-b {batch}", "512MiB", 90),
+    "timm train.py, vit_small, AMP, EMA": Search("-b {batch}", "2GiB", 90),
+    "pytorch/examples word_language_model, Transformer": Search("--batch_size {batch}", "100MiB", 400),
+    "torch_geometric GAT": Search("{batch}", "512MiB", 20_000, low=20),
+    "TRL SFTTrainer": Search("--batch {batch}", "2GiB", 100),
+    "transformers Trainer with PEFT LoRA": Search("--batch {batch}", "512MiB", 100),
 }
 
 

@@ -4,11 +4,13 @@
     python bench/programs_of_others.py --sources FOLDER --python VENV/bin/python --device cpu [--only "nanoGPT;SB3"]
     python bench/programs_of_others.py --sources FOLDER --python VENV/bin/python --device npu:910b-64g --again
 
-FOLDER holds a clone of each repository of programs_of_others.toml, in a folder named as there; each is read at the
-commit of the table (``git archive``), so its working tree plays no role. VENV has torch for the device and the
-packages; none is installed here. The programs run in a copy with tiny made-up data sets (synthetic_data.py).
+FOLDER holds a clone of each repository of programs_of_others.toml, in a folder with the repository's name
+(FOLDER/nanoGPT); each is read at the commit of the table (``git archive``), so its working tree plays no role. VENV has
+torch for the device and the packages of programs_of_others.txt; none is installed here. The programs run in a copy with
+tiny made-up data sets (synthetic_data.py).
 
 Each row is kept once it was measured, so a run that was cut off goes on where it stopped; ``--again`` measures anew.
+For a whole new table, delete reports/other-programs.json first.
 """
 
 from __future__ import annotations
