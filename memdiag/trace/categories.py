@@ -128,6 +128,7 @@ def _inputs(waits: Array, recorded: Array, lives: Lives, stack: Array) -> Array:
     follows = (lives.previous_phase == FORWARD) | after_backward
     is_input = waits & ~follows | (recorded == _INPUT) & (lives.phase_alloc == OUTSIDE)
     sites = np.unique(stack[is_input | (lives.phase_alloc == INITIALISATION)])
+    sites = sites[sites >= 0] if len(sites) > 1 else sites  # missing stacks are no call site, unless all are missing
     if not len(sites):  # the trace begins in the middle, and nothing is allocated between two steps
         follows &= ~after_backward
     inputs: Array = waits & (~follows | np.isin(stack, sites))

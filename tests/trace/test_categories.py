@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.build import RawTrace, build_trace
+from memdiag.trace.categories import _inputs
 from memdiag.trace.evidence import read_stacks
 from memdiag.trace.raw import RawDevice
-from memdiag.trace.schema import CATEGORIES, LIFETIMES
+from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
 from memdiag.trace.stacks import Frame, Stacks
 from memdiag.trace.workspaces import HOPPER_WORKSPACE, convolution_workspaces
 from tests.trace.trainings import NO_FRAMES, born, names, trained
@@ -73,6 +75,19 @@ def test_categories_given_by_the_source_are_kept():
     trace = program.trace(category=said)
     assert trace.devices[0].tensors.category[born(trace.devices[0])[0]] == CATEGORIES.index("collective")
     assert trace.bases["category"] == "marks"
+
+
+@pytest.mark.parametrize(("stack", "truth"), [([3, 3, -1, -1], [True, True, True, False]), ([-1] * 4, [True] * 4)])
+def test_tensors_without_stacks_after_backward_are_no_inputs_if_inputs_have_stacks(stack, truth):
+    phases = [PHASES.index(name) for name in ("initialisation", "backward", "optimizer", "backward")]
+    lives = SimpleNamespace(
+        previous_phase=np.array(phases),
+        previous_step=np.zeros(4, int),
+        step_alloc=np.zeros(4, int),
+        phase_alloc=np.full(4, PHASES.index("outside")),
+    )
+    unknown = np.full(4, CATEGORIES.index("unknown"))
+    assert _inputs(np.ones(4, bool), unknown, lives, np.array(stack)).tolist() == truth
 
 
 def test_a_redistributed_tensor_that_stays_is_an_activation():
