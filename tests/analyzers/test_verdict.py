@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from memdiag.analyzers.report import build_report
+from memdiag.analyzers.support.verdict import _first
 from memdiag.diagnosis.refuted import is_relevant, is_solution
+from memdiag.results.finding import Finding, Fix, Saving
 from memdiag.sources import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
@@ -34,6 +36,16 @@ def test_a_failure_gets_the_setting_that_gets_past_it(goldens):
     assert card.summary.startswith("Ran out of memory")
     assert card.command.endswith("expandable_segments:True")
     assert "the failed allocation succeeds" in card.prediction
+
+
+@pytest.mark.parametrize(("times", "is_before"), [(5, True), (3, False)])
+def test_a_fix_that_saves_far_more_comes_before_settings(trace, times, is_before):
+    report = build_report(trace)
+    saved = times * max(result.saved_bytes for result in report.what_if)
+    fix = Fix("use a fused kernel", "code", "attention(q, k, v)")
+    finding = Finding("MD131", "attention", "warning", 0, (), (fix,), saving=Saving(0, saved, saved, "estimated"))
+    (_, chosen), result = _first((*report.findings, finding), report.what_if)
+    assert (chosen == fix, result is None) == (is_before, is_before)
 
 
 def test_growth_comes_before_settings(goldens):

@@ -20,6 +20,7 @@ _REPLAYED = ("cuda", "npu")
 _NEEDLESS = ("MD106", "MD127", "MD128", "MD129")  # avoidable memory: more important than any setting
 _GROWTH = "MD301"
 _COMPOSITION = ("MD101", "MD102")
+_FAR_MORE = 4  # times the saving of a setting: estimates of savings are uncertain
 
 
 def verdict(
@@ -97,15 +98,28 @@ def _first(findings: Sequence[Finding], results: Sequence[WhatIf]) -> tuple[_Cho
     """Returns the first remedy with its finding, and its replay, if there is one.
 
     Growing or avoidable memory comes first, then a setting that a replay confirms, then the worst finding's first fix.
+    If no setting solves a failure, a fix that saves far more than the best setting comes before it.
     """
     offers = [(finding, fix) for finding in findings if finding.severity != "info" for fix in finding.fixes]
     needless = next((offer for offer in offers if _is_root(offer[0])), None)
     best = best_of(results)
     if needless is None and best is not None and (is_solution(best) or is_relevant(best)):
         every = [(finding, fix) for finding in findings for fix in finding.fixes]
+        larger = next((offer for offer in offers if _saves_far_more(offer[0], best)), None)
+        if larger is not None and not is_solution(best):
+            return larger, None
         return next((offer for offer in every if offer[1].change == best.change), None), best
     chosen = needless or next(iter(offers), None)
     return chosen, None
+
+
+def _saves_far_more(finding: Finding, best: WhatIf) -> bool:
+    saving = finding.saving
+    return (
+        saving is not None
+        and saving.basis != "simulated"
+        and saving.expected_bytes > _FAR_MORE * max(best.saved_bytes, 0)
+    )
 
 
 def _for_a_lower_peak(findings: Sequence[Finding]) -> _Chosen | None:
