@@ -144,8 +144,9 @@ def read_table() -> tuple[dict[str, str], list[Program]]:
 
 
 def environment_of(kind: str) -> dict[str, str]:
-    """The variables of a run: no downloads, one thread, so that the CPU's requests come in one order."""
-    own = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    """The variables of a run: no downloads; one thread and one order of sets, so that requests come in one order."""
+    own = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "MPLBACKEND": "Agg"}
+    own |= {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if kind == "cpu" else {}
     return {**os.environ, **own, **hidden}
 
