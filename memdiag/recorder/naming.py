@@ -44,6 +44,7 @@ class Naming:
         self._parameters: dict[int, str] = {}
         self._gradients: dict[int, int] = {}
         self._roots: dict[int, Any] = {}  # weak: must not keep a model alive that the program drops
+        self._parts: dict[int, tuple[Any, Any]] = {}  # weak: a part that is called directly, and its model
         self._optimizers: dict[int, tuple[int, int]] = {}  # size of the state, and how often it was seen
         self._observed: dict[int, int] = {}
 
@@ -64,7 +65,7 @@ class Naming:
         Its parameters are recorded when it is new, its inputs on every call. The result of another model is no input: a
         criterion is a module, and so is the discriminator that gets the images of a generator.
         """
-        if id(module) not in self._roots:
+        if id(module) not in self._roots and not self._is_part(module):
             key = id(module)
             self._roots[key] = weakref.ref(module, lambda _: self._roots.pop(key, None))
             for path, part in module.named_modules():
@@ -75,6 +76,21 @@ class Naming:
         for tensor in _tensors(args, _MOST_INPUTS):
             if getattr(tensor, "is_leaf", True):  # objects like tensors may lack it
                 self._see(tensor, INPUT, "input of " + type(module).__name__, mark)
+
+    def _is_part(self, module: Any) -> bool:
+        """Returns whether a module is a part of a known model, which has named it already.
+
+        A program may call a part directly, for example to generate text.
+        """
+        part, model = self._parts.get(id(module), (None, None))
+        if part is not None and part() is module and model() is not None:
+            return True
+        for reference in list(self._roots.values()):
+            root = reference()
+            if root is not None and any(each is module for each in root.modules()):
+                self._parts[id(module)] = (weakref.ref(module), reference)
+                return True
+        return False
 
     def begin(self, mark: int) -> None:
         """Records all tensors again, since recording begins in the middle of the training."""
