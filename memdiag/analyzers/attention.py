@@ -3,7 +3,8 @@
 In a trace, one call of a ``forward`` then allocates tensors that are larger than those before and after them: queries
 and keys are smaller than the weights, and so is their product with the values. A fused kernel retains none of the
 weights. Trace entries have no operators and shapes, so the module, its function or its file must have attention in its
-name. Element-wise chains after a projection do not count, because the projection is as large as they are.
+name. Element-wise chains after a projection do not count, because the projection is as large as they are. Norms do not
+count either: in 16-bit training, many compute with 32 bits, so their tensors are twice as large as their input.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ FLOOR = 64 * MIB
 SHARE, WARNING_SHARE = 0.05, 0.1  # fraction of allocated memory
 NUM_PLACES = 3
 _RATIOS = (1, 2, 4)  # of the bytes of two types: the mask of dropout has one byte for each element
+_CONVERTED = 2  # bytes of float32 for one of bfloat16
 _NAME = re.compile(r"attn|attention", re.IGNORECASE)
+_NORM = re.compile(r"norm", re.IGNORECASE)  # "self_attn.q_norm", "post_attention_layernorm"
 _FORWARD, _SAVED = PHASES.index("forward"), LIFETIMES.index("forward_to_backward")
 
 
@@ -67,6 +70,8 @@ def find_weights(view: DeviceView) -> list[Array]:
         before, after = size[max(at[0] - NUM_BEFORE, 0) : at[0]], size[at[-1] + 1 : at[-1] + 2]
         if not len(before) or not len(after) or LARGER * max(before.max(), after[0]) > largest:
             continue
+        if _CONVERTED * before.max() == largest:
+            continue
         within = np.arange(at[0], at[-1] + 1)
         kept = order[within[np.isin(size[within] * np.array(_RATIOS)[:, None], largest).any(axis=0) & is_saved[within]]]
         if len(at) >= MIN_MADE and len(kept) and _is_attention(view, int(kept[0])):
@@ -83,7 +88,7 @@ def _is_attention(view: DeviceView, row: int) -> bool:
         texts += [frame.name, frame.filename.rsplit("/", 1)[-1]]
         if frame.name == "forward":
             break
-    return any(_NAME.search(text) for text in texts)
+    return any(map(_NAME.search, texts)) and not any(map(_NORM.search, texts))
 
 
 def _kept(view: DeviceView) -> Iterator[Finding]:

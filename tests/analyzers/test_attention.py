@@ -63,6 +63,8 @@ def test_weights_that_attention_keeps_are_counted(heap):
     [
         {"where": "mlp.py:31 forward"},  # no attention
         {"projected": ((64, True),)},  # chains after a projection, such as rotary embeddings
+        {"projected": ((32, True),)},  # tensors that are converted to a larger type
+        {"where": "attention.py:31 norm"},
         {"after": 40},  # the result is more than half as large
         {"weights": ((64, True),)},  # one tensor
         {"weights": ((64, False), (64, False))},  # backward needs none
