@@ -18,8 +18,8 @@ def test_written_values_are_read_back_and_others_read_as_zeros(tmp_path):
 
 
 def test_a_mask_that_the_host_wrote_is_known_after_it_was_used(tmp_path):
-    done = run([PROGRAMS / "mask_twice_cuda.py"], tmp_path)
-    assert done.stdout == "[3000, 3000, 3000]\n", done.stderr[-2000:]
+    done = run([PROGRAMS / "mask_twice.py", "cuda"], tmp_path)
+    assert done.stdout == "[3000, 3000, 3000, 3000]\n", done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("kind", ["attention", "amp", "checkpointing", "graph", "convolutions", "lstm"])

@@ -36,6 +36,11 @@ def values():
     return said(on_phantom("npu:910b-64g", PROGRAMS / "values.py"))[0]
 
 
+def test_a_mask_that_the_host_wrote_selects_as_many_elements_as_on_a_device(tmp_path):
+    done = on_phantom("npu:910b-64g", PROGRAMS / "mask_twice.py", "npu", cwd=tmp_path)
+    assert done.stdout == "[3000, 3000, 3000, 3000]\n", done.stderr[-2000:]
+
+
 def test_data_written_by_the_host_is_read_back(values):
     assert values["round trip"]
     assert values["view"]

@@ -37,11 +37,29 @@ EXPORT void memdiag_phantom_end(void) {
 /* With 1, a condition that this thread reads, and that is not known, is true, until the same call with -1. See boot/validation.py. */
 EXPORT void memdiag_phantom_agree(int change) { num_agreed += change; }
 
-/* Where elements are that are not zero, a column for each: how many there are is its last dimension, and elsewhere the first. */
-EXPORT int aclnnNonzeroV2GetWorkspaceSize(const void *of, const void *to, uint64_t *size, void **executor) {
-  (void)of, (void)executor;
+/* Notes in the tensor of the result how large its dimension `found` is, if what the operator selects by is known. */
+static int selects(const void *by, const void *to, int is_last, uint64_t *size) {
   tensor_t *tensor = (tensor_t *)as_tensor(to);
-  if (tensor && tensor->dims) tensor->found = (int)tensor->dims - 1;
+  if (tensor && tensor->dims) {
+    tensor->found = is_last ? (int)tensor->dims - 1 : 0;
+    tensor->num_found = (uint64_t)(count_nonzero(as_tensor(by)) + 1);
+  }
   *size = 0;
   return OK;
+}
+
+/* Where elements are that are not zero: each has a column in the second version, and a row in the first. */
+EXPORT int aclnnNonzeroV2GetWorkspaceSize(const void *of, const void *to, uint64_t *size, void **executor) {
+  (void)executor;
+  return selects(of, to, 1, size);
+}
+EXPORT int aclnnNonzeroGetWorkspaceSize(const void *of, const void *to, uint64_t *size, void **executor) {
+  (void)executor;
+  return selects(of, to, 0, size);
+}
+EXPORT int aclnnMaskedSelectGetWorkspaceSize(const void *of, const void *mask, const void *to, uint64_t *size, void **executor) {
+  const tensor_t *tensor = as_tensor(of), *by = as_tensor(mask);
+  (void)executor;
+  *size = 0; /* a mask that is broadcast selects more than it has */
+  return tensor && by && num_elements(tensor) == num_elements(by) ? selects(mask, to, 0, size) : OK;
 }

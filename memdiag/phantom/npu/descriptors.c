@@ -100,6 +100,7 @@ EXPORT int aclGetViewShape(const void *handle, int64_t **shape, uint64_t *dims) 
   *shape = malloc(sizeof **shape * (tensor->dims + 1)); /* the caller frees it */
   memcpy(*shape, tensor->dim, sizeof **shape * tensor->dims);
   if (tensor->dims && told_count() >= 0) (*shape)[tensor->found] = told_count();
+  else if (tensor->dims && tensor->num_found) (*shape)[tensor->found] = (int64_t)tensor->num_found - 1;
   else if (tensor->dims) {
     note_assumed_size();
     (*shape)[tensor->found] = (int64_t)((double)(*shape)[tensor->found] * settings()->selected);

@@ -192,6 +192,21 @@ static char *known_copy(const tensor_t *of, uint64_t *bytes) {
   return NULL;
 }
 
+int64_t count_nonzero(const tensor_t *of) {
+  static const unsigned char is_whole[] = {[2] = 1, [3] = 1, [4] = 1, [6] = 1, [7] = 1, [8] = 1, [9] = 1, [10] = 1, [12] = 1}; /* types */
+  if (!of || of->type < 0 || of->type >= (int)sizeof is_whole || !is_whole[of->type]) return -1;
+  uint64_t bytes, width = (uint64_t)type_size(of->type), count = 0;
+  char *copy = known_copy(of, &bytes);
+  if (!copy) return -1;
+  for (uint64_t at = 0; at < bytes; at += width) {
+    uint64_t element = 0;
+    memcpy(&element, copy + at, width);
+    count += element != 0;
+  }
+  free(copy);
+  return (int64_t)count;
+}
+
 static int are_known_true(const tensor_t *bools) {
   uint64_t bytes;
   char *copy = bools && type_size(bools->type) == 1 ? known_copy(bools, &bytes) : NULL;

@@ -109,6 +109,7 @@ typedef struct tensor {
   int64_t stride[32], offset;
   int type;
   int found; /* the dimension whose size depends on data, where one does */
+  uint64_t num_found; /* its size and 1, where the data is known; 0: it is not */
   void *data;
 } tensor_t;
 typedef struct {
@@ -130,6 +131,7 @@ int copy_tensor(const tensor_t *to, const tensor_t *from);
 void part_of(tensor_t *part, const tensor_t *whole, uint64_t dim, int64_t first, uint64_t count);
 
 /* operators.c */
+int64_t count_nonzero(const tensor_t *of); /* of booleans and integers; -1: not all are known */
 int changed_first(const void *const *arguments, int count); /* operators that change their first tensors in place */
 int changed_last(const void *const *arguments);             /* operators whose last list of tensors is the result */
 

@@ -27,6 +27,7 @@ counts = {
     "where": [len(each) for each in rows],
     "nonzero": [len((chosen == expert).nonzero()) for expert in range(EXPERTS)],
     "index": [len(hidden[mask[:, expert]]) for expert in range(EXPERTS)],
+    "index of unknown values": [len(weights[chosen == expert]) for expert in range(EXPERTS)],
     "masked_select": [len(scores[:, expert].masked_select(mask[:, expert])) for expert in range(EXPERTS)],
 }
 if device == "cuda":

@@ -186,11 +186,11 @@ class Operator:
         early: tuple[int, Any] = (-1, None)
         try:
             with self.machine.alone():
+                if self._masks:
+                    early = self._masked(args), None
                 self._look(work, args, kwargs)
                 if self._finds:
                     early = self._found(work)
-                elif self._masks:
-                    early = self._masked(work), None
         except Exception as error:  # noqa: BLE001 - the program continues
             self._note(work, error)
             work.args = []
@@ -210,11 +210,17 @@ class Operator:
         dimension = work.args[at] if 0 <= at < len(work.args) else work.kwargs.get("dim")
         return int(first.shape[dimension or 0]), results
 
-    def _masked(self, work: Work) -> int:
-        """Returns the number of elements selected by a mask used as an index, or -1 without one."""
+    def _masked(self, args: Any) -> int:
+        """Returns how many elements a mask as an index selects; -1 without one, or if it is unknown.
+
+        The tensor that the mask indexes may be unknown.
+        """
         kinds = (self._torch.bool, self._torch.uint8)
-        masks = [index for index in work.args[1] if index is not None and index.dtype in kinds]
-        return int(masks[0].count_nonzero()) if masks else -1
+        masks = [index for index in args[1] if index is not None and index.dtype in kinds] if len(args) > 1 else []
+        if not masks or not self.machine.contents.is_small(masks[0]):
+            return -1
+        mask = self.machine.contents.read(masks[0]) if masks[0].device.type != "cpu" else masks[0]
+        return -1 if mask is None else int(mask.count_nonzero())
 
     def _look(self, work: Work, args: Any, kwargs: Any) -> None:
         """Fills in the work; raises if it cannot be computed, after all changed tensors have been noted."""
