@@ -20,7 +20,7 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import by_place, first_finding
-from memdiag.results.finding import Evidence, Finding, Saving
+from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import LIFETIMES, PHASES
@@ -39,6 +39,7 @@ NUM_PLACES = 3
 _RATIOS = (1, 2, 4)  # of the bytes of two types: the mask of dropout has one byte for each element
 _CONVERTED = 2  # bytes of float32 for one of bfloat16
 _NAME = re.compile(r"attn|attention", re.IGNORECASE)
+_PYTORCHS = "multi_head_attention_forward"  # of nn.MultiheadAttention
 _NORM = re.compile(r"norm", re.IGNORECASE)  # "self_attn.q_norm", "post_attention_layernorm"
 _FORWARD, _SAVED = PHASES.index("forward"), LIFETIMES.index("forward_to_backward")
 
@@ -115,10 +116,16 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
             Evidence(phrase("attention.largest"), max(int(tensors.block_bytes[rows].sum()) for rows in calls), "bytes"),
             *(Evidence(phrase("attention.site"), place.bytes, "bytes", place.label) for place in places[:NUM_PLACES]),
         ),
-        tuple(
-            replace(fix, caveat=phrase("attention.caveat"))
-            for fix in AllocatorSettings.of(view.trace).offers("attention")
-        ),
+        tuple(_remedies(view, calls)),
         saving=Saving(0, kept, kept, "estimated"),
         weight_bytes=kept,
     )
+
+
+def _remedies(view: DeviceView, calls: Iterable[Array]) -> Iterator[Fix]:
+    """Yields the remedies; PyTorch's own module only needs an argument."""
+    stacks, codes = view.trace.stacks, view.device.tensors.stack
+    are_pytorchs = all(any(frame.name == _PYTORCHS for frame in stacks[int(codes[rows[0]])]) for rows in calls)
+    for fix in AllocatorSettings.of(view.trace).offers("attention"):
+        change = "attention(q, k, v, need_weights=False)" if are_pytorchs else fix.change
+        yield replace(fix, change=change, caveat=phrase("attention.caveat"))

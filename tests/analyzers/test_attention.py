@@ -26,7 +26,7 @@ def layers(heap, weights=WEIGHTS, projected=PROJECTED, after=4, count=4, where=A
     calls = [*((each, "linear.py:134 forward") for each in projected), *((each, where) for each in weights)]
     for _ in range(count):
         for (size, keep), site in [*calls, ((after, True), where)]:
-            heap.alloc(at, size * MIB, where=[site, "model.py:12 block"])
+            heap.alloc(at, size * MIB, where=[*site.split(", "), "model.py:12 block"])
             if keep:
                 kept.append((at, size * MIB))
             else:
@@ -56,6 +56,13 @@ def test_weights_that_attention_keeps_are_counted(heap):
     assert [evidence.value for evidence in finding.evidence if evidence.unit == "calls"] == [4]
     assert "scaled_dot_product_attention" in finding.fixes[0].change
     assert not list(kept_chains.analyze(trace, Context()))  # a fused norm does not help
+
+
+def test_pytorchs_own_module_only_needs_an_argument(heap):
+    (finding,) = found(
+        layers(heap, where="functional.py:7038 multi_head_attention_forward, activation.py:1494 forward")
+    )
+    assert finding.fixes[0].change == "attention(q, k, v, need_weights=False)"
 
 
 @pytest.mark.parametrize(
