@@ -71,7 +71,6 @@ SEARCHES = {
     "nanoGPT GPT-2 of 124 M, no data loader (bench.py)": Search("--batch_size={batch}", "8GiB", 40),
     "nanoGPT DDP of 2": Search("--batch_size={batch}", "4GiB", 250),
     "minGPT chargpt, gpt-mini": Search("--trainer.batch_size={batch}", "512MiB", 100),
-    "pytorch/examples siamese_network": Search("--test-batch-size 16 --batch-size {batch}", "512MiB", 500),
     "pytorch/examples word_language_model, GRU": Search("--batch_size {batch}", "160MiB", 400),
     "pytorch/examples word_language_model, Transformer": Search("--batch_size {batch}", "160MiB", 400),
     "cleanrl c51": Search("--batch-size {batch}", "96MiB", 60_000),
@@ -80,10 +79,7 @@ SEARCHES = {
     "torchvision Mask R-CNN": Search("{batch}", "48GiB", 20),
     "torch_geometric SAGE": Search("{batch}", "256MiB", 20_000, low=20),
     "torch_geometric GAT": Search("{batch}", "512MiB", 20_000, low=20),
-    "TRL SFTTrainer": Search("--batch {batch}", "2GiB", 100),
-    "TRL DPOTrainer": Search("--batch {batch}", "2GiB", 200),
     "bitsandbytes AdamW8bit": Search("--batch {batch}", "2GiB", 100),
-    "flash-linear-attention gated linear attention": Search("--batch {batch}", "2GiB", 100),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
@@ -96,7 +92,7 @@ NPU_SEARCHES = {
     "timm train.py, vit_small, AMP, EMA": Search("-b {batch}", "2GiB", 90),
     "pytorch/examples word_language_model, Transformer": Search("--batch_size {batch}", "100MiB", 400),
     "torch_geometric GAT": Search("{batch}", "512MiB", 20_000, low=20),
-    "TRL SFTTrainer": Search("--batch {batch}", "2GiB", 100),
+    "TRL SFTTrainer": Search("--batch {batch}", "1GiB", 32),
     "transformers Trainer with PEFT LoRA": Search("--batch {batch}", "512MiB", 100),
 }
 
