@@ -79,6 +79,7 @@ SEARCHES = {
     "torchvision Mask R-CNN": Search("{batch}", "48GiB", 20),
     "torch_geometric SAGE": Search("{batch}", "256MiB", 20_000, low=20),
     "torch_geometric GAT": Search("{batch}", "512MiB", 20_000, low=20),
+    "TRL DPOTrainer": Search("--batch {batch}", "1GiB", 32),
     "bitsandbytes AdamW8bit": Search("--batch {batch}", "2GiB", 100),
 }
 NPU_SEARCHES = {

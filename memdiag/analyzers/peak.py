@@ -48,9 +48,7 @@ SAME = 0.002  # logits and labels may be shifted by a token of a sequence: 2,047
 SETS = 4  # of gradients: a training keeps two at most, in another precision each
 _VMAP, _OPACUS = "torch/_functorch/vmap.py", "/opacus/grad_sample/"  # what computes gradients of samples
 _STATE = ("parameter", "gradient", "optimizer_state")
-_CHUNKS = (  # loss_of: cross_entropy(head(part), its_labels, reduction="sum")
-    "loss = sum(map(partial(checkpoint, loss_of, use_reentrant=False), hidden.split(1024), labels.split(1024)))"
-)
+_CHUNKS = "loss += checkpoint(chunk_loss, x, y, use_reentrant=False)"
 _LOSS = ("cross_entropy", "log_softmax", "nll_loss", "crossentropy")
 
 

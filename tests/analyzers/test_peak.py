@@ -188,7 +188,7 @@ def test_logits_and_their_loss():
     assert finding.severity == "warning"
     assert numbers(finding, "held by the loss")[0][0] >= 24 * program.size
     assert numbers(finding, "allocated at")[0][1] == "train.py:30 loss"
-    assert "partial(checkpoint, loss_of" in finding.fixes[0].change
+    assert "checkpoint(chunk_loss, x, y" in finding.fixes[0].change
     trace = in_file(program.trace(), "forward", "/lib/transformers/models/llama/modeling_llama.py")
     assert "AutoLigerKernel" in findings(trace)["MD105"].fixes[0].change
 
