@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from memdiag.analyzers.intermediates import modules_of
+from memdiag.analyzers.intermediates import made_in_forward
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
@@ -23,7 +23,7 @@ from memdiag.analyzers.support.sites import by_place, first_finding
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
-from memdiag.trace.schema import LIFETIMES, PHASES
+from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
 from memdiag.units import KIB, MIB, format_bytes
 
@@ -41,7 +41,7 @@ _CONVERTED = 2  # bytes of float32 for one of bfloat16
 _NAME = re.compile(r"attn|attention", re.IGNORECASE)
 _PYTORCHS = "multi_head_attention_forward"  # of nn.MultiheadAttention
 _NORM = re.compile(r"norm", re.IGNORECASE)  # "self_attn.q_norm", "post_attention_layernorm"
-_FORWARD, _SAVED = PHASES.index("forward"), LIFETIMES.index("forward_to_backward")
+_SAVED = LIFETIMES.index("forward_to_backward")
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -53,13 +53,9 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 def find_weights(view: DeviceView) -> list[Array]:
     """Returns the retained weights (rows of Tensors) of each call of an attention."""
     tensors = view.device.tensors
-    order = np.flatnonzero(
-        (tensors.alloc_at >= 0) & (tensors.phase_alloc == _FORWARD) & (tensors.requested_bytes >= SMALLEST)
-    )
+    order, module = made_in_forward(view, SMALLEST)
     if not len(order):
         return []
-    order = order[np.argsort(tensors.alloc_at[order], kind="stable")]
-    module = np.append(modules_of(view, np.unique(tensors.stack[order])), -1)[tensors.stack[order]]
     size, is_saved = tensors.requested_bytes[order], tensors.lifetime[order] == _SAVED
     begins = np.flatnonzero(np.append(True, np.diff(module) != 0))
     found = []

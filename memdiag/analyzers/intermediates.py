@@ -18,6 +18,7 @@ from memdiag.analyzers.support.places import moment_name
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
+from memdiag.trace.schema import PHASES
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
@@ -88,6 +89,18 @@ def find_chains(view: DeviceView) -> Chains:
         int(when[begin + np.argmax(total[begin:end])]) for begin, end in zip(2 * first[worth], ends[worth], strict=True)
     ]
     return Chains([runs[i] for i in worth], tensors.stack[rows[first[worth]]], most[worth], np.array(at, np.int64))
+
+
+def made_in_forward(view: DeviceView, smallest: int) -> tuple[Array, Array]:
+    """Returns the tensors (rows of Tensors) of ``smallest`` bytes or more that forward passes allocated.
+
+    They are in order of allocation; the second array has the number of the module of each (``modules_of``).
+    """
+    tensors = view.device.tensors
+    is_forward = tensors.phase_alloc == PHASES.index("forward")
+    rows = np.flatnonzero((tensors.alloc_at >= 0) & is_forward & (tensors.requested_bytes >= smallest))
+    rows = rows[np.argsort(tensors.alloc_at[rows], kind="stable")]
+    return rows, np.append(modules_of(view, np.unique(tensors.stack[rows])), -1)[tensors.stack[rows]]
 
 
 def modules_of(view: DeviceView, wanted: Array) -> Array:

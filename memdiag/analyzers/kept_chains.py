@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from memdiag.analyzers.attention import find_weights
-from memdiag.analyzers.intermediates import modules_of
+from memdiag.analyzers.intermediates import made_in_forward
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import by_place, first_finding
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
-from memdiag.trace.schema import LIFETIMES, PHASES
+from memdiag.trace.schema import LIFETIMES
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
@@ -32,7 +32,7 @@ FLOOR = 64 * MIB
 SHARE, WARNING_SHARE = 0.05, 0.1  # fraction of allocated memory
 NUM_PLACES = 3
 _RATIOS = (1, 2, 4)  # ratios of the bytes of two types: float32 and bfloat16, bfloat16 and bool, float32 and bool
-_FORWARD, _SAVED = PHASES.index("forward"), LIFETIMES.index("forward_to_backward")
+_SAVED = LIFETIMES.index("forward_to_backward")
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -44,11 +44,7 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 def find_runs(view: DeviceView) -> list[Array]:
     """Returns the retained tensors (rows of Tensors, in order of allocation) of each run that retains enough."""
     tensors = view.device.tensors
-    order = np.flatnonzero(
-        (tensors.alloc_at >= 0) & (tensors.phase_alloc == _FORWARD) & (tensors.requested_bytes >= SMALLEST)
-    )
-    order = order[np.argsort(tensors.alloc_at[order], kind="stable")]
-    module = np.append(modules_of(view, np.unique(tensors.stack[order])), -1)[tensors.stack[order]]
+    order, module = made_in_forward(view, SMALLEST)
     size = tensors.requested_bytes[order]
     low, high = np.minimum(size[1:], size[:-1]), np.maximum(size[1:], size[:-1])
     alike = np.any([high == ratio * low for ratio in _RATIOS], axis=0) if len(order) else np.zeros(0, bool)
