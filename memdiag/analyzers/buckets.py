@@ -17,6 +17,7 @@ from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import by_place, first_finding
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import joined, phrase
+from memdiag.trace.evidence import reducer_stacks
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.trace.stacks import Frame
@@ -33,7 +34,6 @@ NUM_PLACES = 3
 
 _LONG = [LIFETIMES.index(name) for name in ("persistent", "survives_step", "optimizer_state")]
 _DDP, _MEGATRON, _DEEPSPEED = "DistributedDataParallel", "Megatron", "DeepSpeed"
-_DDP_CALLERS = ("_ddp_init_helper", "_pre_forward", "_rebuild_buckets")
 _LIBRARIES = (_DDP, _MEGATRON, _DEEPSPEED)
 
 
@@ -72,25 +72,18 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 def _owners(trace: Trace) -> Array:
     """Returns, per stack, which library's bucket is allocated there (index into the fixes), or -1."""
     stacks = trace.stacks
-    owners = list(_LIBRARIES)
     of_frame = np.array([_owner(frame) for frame in stacks.frames], object)
     found = np.full(len(stacks), -1, np.int64)
-    for number, owner in enumerate(owners):
+    found[reducer_stacks(stacks)] = _LIBRARIES.index(_DDP)
+    for owner in (_MEGATRON, _DEEPSPEED):
         mask = of_frame == owner if len(of_frame) else np.zeros(0, bool)
-        found[stacks.with_frame(np.asarray(mask, bool))] = number
-    # DistributedDataParallel's callers allocate no other long-lived tensors themselves, but frames below them may.
-    for stack in np.flatnonzero(found == owners.index(_DDP)).tolist():
-        inner = next((frame for frame in stacks[stack] if frame.is_python), None)
-        if inner is not None and _owner(inner) != _DDP:
-            found[stack] = -1
+        found[stacks.with_frame(np.asarray(mask, bool))] = _LIBRARIES.index(owner)
     return found
 
 
 def _owner(frame: Frame) -> str:
-    """Returns the library whose bucket a frame allocates, or "" for none."""
+    """Returns Megatron or DeepSpeed if a frame allocates its bucket, else ""."""
     file = frame.filename.replace("\\", "/")
-    if "c10d::Reducer::" in frame.name or (file.endswith("nn/parallel/distributed.py") and frame.name in _DDP_CALLERS):
-        return _DDP
     if file.endswith("param_and_grad_buffer.py"):
         return _MEGATRON
     return _DEEPSPEED if "/deepspeed/" in file and ("bucket" in frame.name or "ipg" in frame.name) else ""

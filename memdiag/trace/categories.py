@@ -20,7 +20,8 @@ evidence stays unknown. The rules are:
 * temporary: freed within the visit of the phase in which it was allocated;
 * KV cache: allocated by a function, or in a file, with such a name;
 * workspace: requested by a library (frames, sizes and order; see workspaces.py), retained or for one convolution;
-* collective: identified by frames of the libraries that request it.
+* collective: identified by frames of the libraries that request it, also the buckets of DistributedDataParallel, unless
+  a recorder saw gradients in them (gradient_as_bucket_view).
 
 Tensors that are live at the end of the trace get the category of earlier tensors with the same stack and size, if there
 are any.
@@ -80,6 +81,8 @@ def infer(
     making = evidence.moving[stack] | evidence.building[stack]
     loaded = (born == INITIALISATION) | evidence.moving[stack] | lives.before & (evidence.loading[stack] | making)
     moved = _moved_gradients(device, evidence.apply_line[stack])
+    # DistributedDataParallel requests buckets for the gradients in its constructor, and again in a later forward
+    buckets = evidence.reducer[stack] & stays
     workspace = stays & evidence.workspace[stack]
     if is_cuda:
         workspace |= stays & blas_workspaces(device, lives, evidence)
@@ -90,11 +93,11 @@ def infer(
         _WORKSPACE: workspace,
         _OPTIMIZER_STATE: evidence.state[stack] & outlasts | (in_step | (born == OPTIMIZER)) & decided | replaced,
         _KV_CACHE: evidence.kv_cache[stack] & stays,
-        _PARAMETER: loaded & outlasts & making & ~moved,
+        _PARAMETER: loaded & outlasts & making & ~moved & ~buckets,
         _GRADIENT: (born == BACKWARD) & decided & ~(lives.before & (lives.phase_free == BACKWARD))
         | zeroed & (born != FORWARD)
         | moved & outlasts,
-        _COLLECTIVE: evidence.collective[stack] & ~(evidence.redistribution[stack] & saved),
+        _COLLECTIVE: evidence.collective[stack] & ~(evidence.redistribution[stack] & saved) | buckets,
         _ACTIVATION: saved,
         _INPUT: _inputs(waits, tensors.category, lives, stack),
         _TEMPORARY: lives.same_visit | loaded & (lives.phase_free == INITIALISATION),

@@ -70,6 +70,7 @@ _COLLECTIVE_NAME = re.compile(
     r"all_?gather|reduce_?scatter|all_?reduce|all_?to_?all|foreach_reduce|alloc_storage|unshard|broadcast"
 )
 _FUNCTIONAL_COLLECTIVES = "torch/distributed/_functional_collectives.py"
+_REDUCER_CALLERS = frozenset({"_ddp_init_helper", "_pre_forward", "_rebuild_buckets"})
 _WORKSPACE_NAME = re.compile(
     r"getNewWorkspace|getCurrentCUDABlasHandle|setWorkspaceForHandle|BlasLtWorkspace|[aA]llocate_?[wW]orkspace"
 )
@@ -95,6 +96,7 @@ class StackEvidence:
         optimizer: An optimizer's step runs.
         state: An optimizer creates or loads its state.
         collective: A collective, or the sharding library, requests the memory.
+        reducer: DistributedDataParallel's reducer requests its buckets.
         redistribution: A collective whose result is a tensor of the model requests it: a DTensor gets other shards.
         workspace: A library requests scratch memory that it retains.
         convolution: cuDNN runs a convolution (C++ frame), or a Python function for convolutions calls the operator.
@@ -109,6 +111,7 @@ class StackEvidence:
     optimizer: Array
     state: Array
     collective: Array
+    reducer: Array
     redistribution: Array
     workspace: Array
     convolution: Array
@@ -149,10 +152,30 @@ def read_stacks(stacks: Stacks) -> StackEvidence:
         optimizer=step & ~forward & ~zero_grad,
         state=holds(_STATE) & ~forward,
         collective=holds(_COLLECTIVE),
+        reducer=np.append(reducer_stacks(stacks), False),
         redistribution=holds(_REDISTRIBUTION),
         workspace=holds(_WORKSPACE),
         convolution=holds(_PLAN) | np.append(named[stacks.frame_ids[stacks.offsets[:-1]]], False),
     )
+
+
+def is_reducer(frame: Frame) -> bool:
+    """Returns whether a frame belongs to DistributedDataParallel's reducer (a C++ class), or to a function that calls it."""
+    in_parallel = frame.filename.replace("\\", "/").endswith("nn/parallel/distributed.py")
+    return "c10d::Reducer::" in frame.name or (in_parallel and frame.name in _REDUCER_CALLERS)
+
+
+def reducer_stacks(stacks: Stacks) -> Array:
+    """Returns, per stack, whether DistributedDataParallel's reducer requests the memory.
+
+    The callers of the reducer call other functions too, so the innermost Python frame must be one of them.
+    """
+    mask = np.array([is_reducer(frame) for frame in stacks.frames], bool)
+    found: Array = stacks.with_frame(mask) if len(mask) else np.zeros(len(stacks), bool)
+    for stack in np.flatnonzero(found).tolist():
+        inner = next((frame for frame in stacks[stack] if frame.is_python), None)
+        found[stack] = inner is None or is_reducer(inner)
+    return found
 
 
 def _near(stacks: Stacks, mask: Array, python: Array) -> Array:
