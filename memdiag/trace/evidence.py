@@ -160,7 +160,7 @@ def read_stacks(stacks: Stacks) -> StackEvidence:
 
 
 def is_reducer(frame: Frame) -> bool:
-    """Returns whether a frame belongs to DistributedDataParallel's reducer (a C++ class), or to a function that calls it."""
+    """Returns whether a frame belongs to DistributedDataParallel's reducer (in C++), or to a function that calls it."""
     in_parallel = frame.filename.replace("\\", "/").endswith("nn/parallel/distributed.py")
     return "c10d::Reducer::" in frame.name or (in_parallel and frame.name in _REDUCER_CALLERS)
 
