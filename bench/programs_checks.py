@@ -81,6 +81,18 @@ SEARCHES = {
     "torch_geometric GAT": Search("{batch}", "512MiB", 20_000, low=20),
     "TRL DPOTrainer": Search("--batch {batch}", "1GiB", 32),
     "bitsandbytes AdamW8bit": Search("--batch {batch}", "2GiB", 100),
+    "makemore rnn": Search("--batch-size {batch}", "70MiB", 1000),
+    "makemore gru": Search("--batch-size {batch}", "74MiB", 1000),
+    "makemore bow": Search("--batch-size {batch}", "88MiB", 2000),
+    "makemore bigram": Search("--batch-size {batch}", "24MiB", 10_000),
+    "pytorch/examples word_language_model, RNN_TANH": Search("--batch_size {batch}", "140MiB", 400),
+    "pytorch/examples siamese_network": Search("--test-batch-size 16 --batch-size {batch}", "354MiB", 500, low=2),
+    "PyTorch torch.func, L-BFGS with second derivatives": Search("{batch}", "216MiB", 600, low=16),
+    "PyTorch make_graphed_callables": Search("{batch}", "340MiB", 1500),
+    "PyTorch LSTM on sequences of varying length": Search("{batch}", "232MiB", 120),
+    "vit-pytorch ViT, float16, GradScaler, EMA": Search("{batch}", "256MiB", 80),
+    "torchao int8 weights, static key-value cache": Search("{batch}", "82MiB", 64),
+    "transformers generate with its key-value cache": Search("{batch}", "326MiB", 40),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),

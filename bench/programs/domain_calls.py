@@ -1,9 +1,11 @@
-"""Short programs around libraries for one field, as their first pages show them: domain_calls.py NAME [DEVICE].
+"""Short programs around libraries for one field, as their first pages show them: domain_calls.py NAME [DEVICE [SIZE]].
 
 Names: yolo (training and validation of ultralytics), embeddings (contrastive training of sentence_transformers),
 quantised (a language model with int8 weights of torchao and a static key-value cache), volumes (MONAI's U-Net for
 volumes, inference by a sliding window), derivatives (torch.func: an ensemble, gradients of each sample, Hessians; then
 second derivatives with L-BFGS).
+
+SIZE is the number of examples of a batch.
 """
 
 import sys
@@ -16,6 +18,7 @@ from torch.nn import functional
 
 NAME = sys.argv[1]
 DEVICE = (sys.argv[2:] or ["cuda"])[0]
+SIZE = int((sys.argv[3:] or ["0"])[0])
 GENERATOR = np.random.default_rng(0)
 
 
@@ -29,7 +32,7 @@ def yolo():
         images, labels = root / "images" / part, root / "labels" / part
         images.mkdir(parents=True, exist_ok=True)
         labels.mkdir(parents=True, exist_ok=True)
-        for number in range(8):
+        for number in range(max(8, SIZE)):
             pixels = GENERATOR.integers(0, 256, (64, 64, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(images / f"{number}.jpg")
             (labels / f"{number}.txt").write_text("0 0.5 0.5 0.4 0.4\n", encoding="utf-8")
@@ -39,7 +42,7 @@ def yolo():
         data=str(root / "data.yaml"),
         epochs=2,
         imgsz=160,
-        batch=4,
+        batch=SIZE or 4,
         workers=0,
         device=0 if DEVICE == "cuda" else "cpu",
         project=str(root / "runs"),
@@ -72,12 +75,12 @@ def embeddings():
     BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
     transformer = models.Transformer(str(folder), max_seq_length=64)
     model = SentenceTransformer(modules=[transformer, models.Pooling(config.hidden_size)], device=DEVICE)
-    texts = [" ".join(f"word{(7 * row + 13 * at) % 500}" for at in range(40)) for row in range(257)]
+    texts = [" ".join(f"word{(7 * row + 13 * at) % 500}" for at in range(40)) for row in range(max(257, 2 * SIZE + 1))]
     pairs = Dataset.from_dict({"anchor": texts[:-1], "positive": texts[1:]})
     arguments = SentenceTransformerTrainingArguments(
         output_dir="out",
         max_steps=4,
-        per_device_train_batch_size=64,
+        per_device_train_batch_size=SIZE or 64,
         report_to=[],
         save_strategy="no",
         disable_tqdm=True,
@@ -103,7 +106,7 @@ def quantised():
     )
     model = LlamaForCausalLM(config).to(DEVICE, torch.bfloat16).eval()
     quantize_(model, Int8WeightOnlyConfig())
-    tokens = torch.randint(0, 1000, (4, 64), device=DEVICE)
+    tokens = torch.randint(0, 1000, (SIZE or 4, 64), device=DEVICE)
     cache = StaticCache(config=config, max_cache_len=128)
     with torch.inference_mode():
         for _ in range(32):
@@ -120,8 +123,8 @@ def volumes():
     net = UNet(3, 1, 2, (16, 32, 64, 128), (2, 2, 2), num_res_units=2).to(DEVICE)
     criterion, optimizer = DiceCELoss(to_onehot_y=True, softmax=True), torch.optim.Adam(net.parameters())
     for _ in range(3):
-        image = torch.randn(2, 1, 32, 32, 32, device=DEVICE)
-        label = torch.from_numpy(GENERATOR.integers(0, 2, (2, 1, 32, 32, 32))).to(DEVICE)
+        image = torch.randn(SIZE or 2, 1, 32, 32, 32, device=DEVICE)
+        label = torch.from_numpy(GENERATOR.integers(0, 2, (SIZE or 2, 1, 32, 32, 32))).to(DEVICE)
         optimizer.zero_grad()
         criterion(net(image), label).backward()
         optimizer.step()
@@ -137,7 +140,8 @@ def derivatives():
     nets = [nn.Sequential(nn.Linear(256, 512), nn.Tanh(), nn.Linear(512, 10)).to(DEVICE) for _ in range(8)]
     stacked, buffers = stack_module_state(nets)
     optimizer = torch.optim.Adam(list(stacked.values()))
-    rows, labels = torch.randn(64, 256, device=DEVICE), torch.randint(0, 10, (64,), device=DEVICE)
+    size = SIZE or 64
+    rows, labels = torch.randn(size, 256, device=DEVICE), torch.randint(0, 10, (size,), device=DEVICE)
     for _ in range(3):
         outputs = vmap(lambda own, rest: functional_call(nets[0], (own, rest), (rows,)))(stacked, buffers)
         optimizer.zero_grad()

@@ -1,8 +1,10 @@
-"""Short programs around frameworks, as their first pages show them: framework_calls.py NAME [DEVICE].
+"""Short programs around frameworks, as their first pages show them: framework_calls.py NAME [DEVICE [SIZE]].
 
 Names: keras (its torch backend), fastai, skorch, gpytorch (these train with loops of their own), diffusion
 (denoising_diffusion_pytorch), vit (vit_pytorch with float16, GradScaler and an average of the weights), sam (inference
 of segment_anything), overlap (a second stream, pinned memory, worker processes, recomputing, a captured graph).
+
+SIZE is the number of examples of a batch, or of points of the Gaussian process. segment_anything has no size.
 """
 
 import os
@@ -16,6 +18,7 @@ from torch.nn import functional
 
 NAME = sys.argv[1]
 DEVICE = (sys.argv[2:] or ["cuda"])[0]
+SIZE = int((sys.argv[3:] or ["0"])[0])
 GENERATOR = np.random.default_rng(0)
 HALF = torch.bfloat16 if DEVICE == "cpu" else torch.float16
 
@@ -50,7 +53,7 @@ def keras():
         ]
     )
     model.compile(loss="sparse_categorical_crossentropy", optimizer="adam", metrics=["accuracy"])
-    model.fit(images, labels, batch_size=64, epochs=2, verbose=0)
+    model.fit(images, labels, batch_size=SIZE or 64, epochs=2, verbose=0)
     model.evaluate(images, labels, verbose=0)
     model.predict(images[:5], verbose=0)
 
@@ -66,7 +69,7 @@ def fastai():
         seed=42,
         label_func=lambda name: name.split("_")[0],
         item_tfms=vision.Resize(64),
-        bs=8,
+        bs=SIZE or 8,
         num_workers=0,
         device=torch.device(DEVICE),
     )
@@ -89,13 +92,15 @@ def skorch():
         def forward(self, values):
             return self.layers(values)
 
-    network = NeuralNetClassifier(Perceptron, max_epochs=3, lr=0.1, device=DEVICE, verbose=0)
+    own = {"batch_size": SIZE} if SIZE else {}
+    network = NeuralNetClassifier(Perceptron, max_epochs=3, lr=0.1, device=DEVICE, verbose=0, **own)
     search = GridSearchCV(network, {"module__width": [16, 32]}, cv=2, scoring="accuracy")
-    search.fit(GENERATOR.random((500, 20), dtype=np.float32), GENERATOR.integers(0, 2, 500))
+    rows = max(500, 4 * SIZE)
+    search.fit(GENERATOR.random((rows, 20), dtype=np.float32), GENERATOR.integers(0, 2, rows))
 
 
 def gpytorch():
-    """Fits an exact Gaussian process to 500 points, and predicts."""
+    """Fits an exact Gaussian process to points, and predicts."""
     import gpytorch
 
     class Process(gpytorch.models.ExactGP):
@@ -107,7 +112,7 @@ def gpytorch():
         def forward(self, points):
             return gpytorch.distributions.MultivariateNormal(self.mean(points), self.covariance(points))
 
-    points = torch.linspace(0, 1, 500).to(DEVICE)
+    points = torch.linspace(0, 1, SIZE or 500).to(DEVICE)
     values = torch.sin(points * 6)
     likelihood = gpytorch.likelihoods.GaussianLikelihood().to(DEVICE)
     model = Process(points, values, likelihood).to(DEVICE).train()
@@ -131,7 +136,7 @@ def diffusion():
     Trainer(
         model,
         str(folder),
-        train_batch_size=8,
+        train_batch_size=SIZE or 8,
         train_num_steps=4,
         gradient_accumulate_every=2,
         save_and_sample_every=3,
@@ -151,7 +156,8 @@ def vit():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     scaler = torch.amp.GradScaler(DEVICE)
     for _ in range(4):
-        images, labels = torch.randn(8, 3, 128, 128).to(DEVICE), torch.arange(8).to(DEVICE)
+        size = SIZE or 8
+        images, labels = torch.randn(size, 3, 128, 128).to(DEVICE), (torch.arange(size) % 100).to(DEVICE)
         with torch.autocast(DEVICE, dtype=HALF):
             loss = functional.cross_entropy(model(images), labels)
         optimizer.zero_grad()
@@ -184,7 +190,7 @@ def overlap():
     api = getattr(torch, DEVICE)
     stream = api.Stream() if DEVICE != "cpu" else None
     data = TensorDataset(torch.randn(64, 32, 128))
-    for (batch,) in DataLoader(data, batch_size=8, num_workers=2, pin_memory=stream is not None):
+    for (batch,) in DataLoader(data, batch_size=SIZE or 8, num_workers=2, pin_memory=stream is not None):
         values = batch
         if stream is not None:
             with api.stream(stream):

@@ -5,7 +5,8 @@ Names: ppo, a2c, dqn, sac (stable-baselines3), fasterrcnn, maskrcnn, retinanet (
 (``generate`` of transformers with its key-value cache), serving (requests of varying length), whisper (openai-whisper
 transcribes made-up audio).
 
-SIZE is the number of images of a detector, or of nodes of a graph.
+SIZE is the number of images of a detector, of nodes of a graph, of sequences or prompts of a batch, of rows of a layer,
+or of steps from which an agent learns at once. Requests have SIZE times as many prompts. Whisper has no size.
 """
 
 import random
@@ -28,8 +29,11 @@ def reinforcement():
 
     world = "Pendulum-v1" if NAME == "sac" else "CartPole-v1"
     own = {"ppo": {"n_steps": 256}, "dqn": {"learning_starts": 100}, "sac": {"learning_starts": 100}}.get(NAME, {})
+    sized = {"ppo": ("n_steps", "batch_size"), "a2c": ("n_steps",)}.get(NAME, ("batch_size",))
+    own |= dict.fromkeys(sized, SIZE) if SIZE else {}
+    steps = 2 * SIZE if SIZE and NAME in ("ppo", "a2c") else 600
     model = getattr(stable_baselines3, NAME.upper())("MlpPolicy", world, device=DEVICE, seed=0, **own)
-    model.learn(total_timesteps=600)
+    model.learn(total_timesteps=steps)
 
 
 def detection():
@@ -82,12 +86,13 @@ def graph_network():
 def graphed():
     """Trains two layers as captured graphs."""
     model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).to(DEVICE)
-    first, sample = model[0], torch.randn(256, 1024, device=DEVICE, requires_grad=True)
+    rows = SIZE or 256
+    first, sample = model[0], torch.randn(rows, 1024, device=DEVICE, requires_grad=True)
     first = torch.cuda.make_graphed_callables(first, (sample,))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
         optimizer.zero_grad(set_to_none=True)
-        model[2](model[1](first(torch.randn(256, 1024, device=DEVICE)))).square().mean().backward()
+        model[2](model[1](first(torch.randn(rows, 1024, device=DEVICE)))).square().mean().backward()
         optimizer.step()
 
 
@@ -96,10 +101,11 @@ def rnn():
     embed, lstm, head = nn.Embedding(1000, 128), nn.LSTM(128, 256, 2, batch_first=True), nn.Linear(256, 10)
     model = nn.ModuleList([embed, lstm, head]).to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters())
-    chance = random.Random(0)  # noqa: S311
+    chance, size = random.Random(0), SIZE or 32  # noqa: S311
     for _ in range(2 * STEPS):
-        lengths = sorted((chance.randint(5, 200) for _ in range(32)), reverse=True)
-        tokens = torch.randint(0, 1000, (32, lengths[0])).to(DEVICE)
+        drawn = [chance.randint(5, 200) for _ in range(32)]
+        lengths = sorted((drawn[row % 32] for row in range(size)), reverse=True)
+        tokens = torch.randint(0, 1000, (size, lengths[0])).to(DEVICE)
         packed = pack_padded_sequence(embed(tokens), lengths, batch_first=True)
         states, _ = pad_packed_sequence(lstm(packed)[0], batch_first=True)
         loss = head(states[:, -1]).logsumexp(-1).mean()
@@ -119,9 +125,9 @@ def small_llama():
 
 
 def cache():
-    """Generates 24 tokens for 8 prompts."""
+    """Generates 24 tokens for 8 prompts, or another number of them."""
     model = small_llama()
-    prompts = torch.randint(3, 8000, (8, 300)).to(DEVICE)
+    prompts = torch.randint(3, 8000, (SIZE or 8, 300)).to(DEVICE)
     model.generate(prompts, max_new_tokens=24, do_sample=False, pad_token_id=0, eos_token_id=2)
 
 
@@ -130,7 +136,8 @@ def serving():
     model, chance = small_llama(), random.Random(0)  # noqa: S311
     with torch.inference_mode():
         for _ in range(12):
-            prompts = torch.randint(3, 8000, (chance.randint(1, 8), chance.randint(20, 600))).to(DEVICE)
+            number = chance.randint(1, 8) * (SIZE or 1)
+            prompts = torch.randint(3, 8000, (number, chance.randint(20, 600))).to(DEVICE)
             answer = model(prompts, use_cache=True)
             for _ in range(4):
                 token = answer.logits[:, -1:].argmax(-1)
