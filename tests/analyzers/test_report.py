@@ -155,7 +155,10 @@ def test_the_verdict_of_each_situation(goldens):
         == "Peak 80.00 MiB allocated in 82.00 MiB reserved: 2.00 MiB (2.4%) lost to fragmentation."
     )
     assert said("cuda-2.13.0-train").endswith("The largest category at the peak is activations (43%).")
-    assert said("cuda-2.13.0-max-split").endswith("92.00 MiB (1.8%) lost to fragmentation, 2.43 GiB cached for reuse.")
+    assert said("cuda-2.13.0-max-split").endswith(
+        "92.00 MiB (1.8%) lost to fragmentation, 2.43 GiB cached for reuse. "
+        "The allocated peak, 2.72 GiB, is at another moment."
+    )
     assert said("cuda-2.13.0-two-devices").startswith("Device 1: Peak ")
 
 
@@ -165,6 +168,20 @@ def test_the_verdict_says_that_most_of_the_peak_has_no_known_category():
     for _ in range(3):
         program.step()
     assert re.search(r"The category of [89]\d% of the peak is unknown\.$", build_report(program.trace()).headline)
+
+
+@pytest.mark.parametrize(("size", "is_peak"), [(300, False), (950, True)])
+def test_the_verdict_says_if_most_memory_was_allocated_at_another_moment(heap, size, is_peak):
+    heap.segment(0, 1000 * MIB)
+    heap.alloc(0, 1000 * MIB, where="train1")
+    heap.free(0, 1000 * MIB)
+    heap.segment(2000, 100 * MIB)
+    heap.alloc(2000, size * MIB // 10, where="evaluate1")
+    heap.alloc(0, size * MIB * 9 // 10, where="evaluate1")
+    said = build_report(heap.trace()).headline
+    assert said.startswith("Peak ") is is_peak
+    assert said.startswith("At the reserved peak, 300.00 MiB allocated in 1.07 GiB reserved") is not is_peak
+    assert ("The allocated peak, 1000.00 MiB, is at another moment." in said) is not is_peak
 
 
 def test_what_is_unknown_is_none():

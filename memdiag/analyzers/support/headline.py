@@ -26,6 +26,7 @@ from memdiag.units import MIB, format_bytes
 
 LARGE_SHARE, FLOOR = 0.1, 32 * MIB  # fraction of reserved memory: cached memory worth the headline
 SHARE = 0.3  # fraction of live memory: worth naming as the main part
+NEAR = 0.9  # of the allocated peak: with fewer allocated bytes, the moment is the peak of reserved bytes only
 
 
 def headline(trace: Trace, context: Context, findings: Sequence[Finding]) -> Phrase:
@@ -73,6 +74,8 @@ def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
         yield phrase("headline.snapshot", amounts=amounts)
     else:
         yield _peak(view)
+        if _is_reserved_peak_only(view):
+            yield phrase("headline.elsewhere", most=format_bytes(_top(device, "allocated")))
     yield _consists_of(view)
 
 
@@ -115,11 +118,21 @@ def _out_of_memory(here: DeviceMoment) -> Phrase:
     return phrase("headline.oom.fragmented", blocks=blocks, **words)
 
 
+def _is_reserved_peak_only(view: DeviceView) -> bool:
+    """Returns whether much more memory was allocated at another moment, when less was reserved.
+
+    An evaluation, for example, reserves a little more than the training before it, and then allocates much less.
+    """
+    allocated = view.device.usage_at(view.at)["allocated"]
+    return view.kind == "peak" and 0 <= allocated < NEAR * _top(view.device, "allocated")
+
+
 def _peak(view: DeviceView) -> Phrase:
     """Returns reserved and allocated bytes at the moment of the report, and the lost or cached part of the rest."""
     usage = view.device.usage_at(view.at)
     reserved, allocated = usage["reserved"], usage["allocated"]
-    then = phrase("headline.peak") if view.kind == "peak" else phrase("headline.then", moment=when(view).capitalize())
+    peak = phrase("headline.reserved-peak" if _is_reserved_peak_only(view) else "headline.peak")
+    then = peak if view.kind == "peak" else phrase("headline.then", moment=when(view).capitalize())
     if reserved < 0:
         return phrase("headline.no-reserved", then=then, allocated=format_bytes(allocated))
     if allocated < 0:
@@ -157,7 +170,8 @@ def _consists_of(view: DeviceView) -> str:
     unknown = tensors.category[rows] == 0
     of_unknown_kind = int(tensors.block_bytes[rows][there & unknown].sum())
     all_unknown = int(tensors.block_bytes[rows][unknown].sum())
-    moment = phrase("headline.moment.peak") if view.kind == "peak" else phrase("headline.moment", moment=when(view))
+    peak = phrase("headline.moment.reserved-peak" if _is_reserved_peak_only(view) else "headline.moment.peak")
+    moment = peak if view.kind == "peak" else phrase("headline.moment", moment=when(view))
     if size >= max(SHARE * total, all_unknown):
         largest = {"moment": moment, "kind": kind_words(name), "share": f"{size / total:.0%}"}
         return phrase("headline.largest" if size < total / 2 else "headline.most", **largest)
