@@ -4,8 +4,8 @@ For cuBLAS, PyTorch allocates a workspace for each thread and stream, in the fir
 after its output, and keeps it (getNewWorkspace in CUDABlas, parseChosenWorkspaceSize in CublasHandlePool.cpp). A
 training has two: of the thread that runs the forward, and of autograd's thread.
 
-No other tensor has the default size of ``:4096:2:16:8``. On Hopper and newer GPUs, the size is 32 MiB, a common size,
-so these workspaces are found by their order:
+Few other tensors have the default size of ``:4096:2:16:8``, and none is retained. On Hopper and newer GPUs, the size is
+32 MiB, a common size, so these workspaces are found by their order:
 
 * forward: the first retained tensor of this size that follows a tensor of the same call site (the output);
 * backward: the first retained tensor of this size, or the second, if both are adjacent: then the first is the output of
@@ -34,16 +34,18 @@ HOPPER_WORKSPACE = 33_554_432
 def blas_workspaces(device: DeviceTrace, lives: Lives, evidence: StackEvidence) -> Array:
     """Returns which tensors of a GPU are workspaces of cuBLAS, by their size and order (bool, one per tensor)."""
     size = device.tensors.requested_bytes
-    found: Array = (size == CUBLAS_WORKSPACE) & ~lives.same_visit
+    sized: Array = (size == CUBLAS_WORKSPACE) & ~lives.same_visit
     large = size == HOPPER_WORKSPACE
+    found = np.zeros(len(size), bool)
     # A GPU older than Hopper has workspaces of the other size. C++ frames identify workspaces without this rule.
-    if not found.any() and not evidence.workspace[device.tensors.stack[large]].any():
+    is_older = (sized & (lives.kept | lives.at_exit)).any()
+    if not is_older and not evidence.workspace[device.tensors.stack[large]].any():
         program = _programs(lives, large)
         pairs = np.unique(np.column_stack((device.tensors.stream[large], program[large])), axis=0)
         for stream, thread in pairs.tolist():
             own = (device.tensors.stream == stream) & (program == thread)
             found[_of_stream(device, lives, evidence, own)] = True
-    return found
+    return found if found.any() else sized
 
 
 def _programs(lives: Lives, large: Array) -> Array:
