@@ -30,6 +30,7 @@ from .texts import text_of
 LONG = 30.0  # seconds
 _FEWEST_READS = 30  # in this time: a loop that waits for a value reads it in each pass
 _LONGEST_PAUSE = 5.0  # seconds between two looks that count at most: the process may have been stopped
+_WRITERS = ("torch/serialization.py", "torch/distributed/checkpoint/state_dict_saver.py", "safetensors/torch.py")
 _MAKERS = frozenset({"reset_parameters", "_init_weights", "init_weights"})
 
 
@@ -71,7 +72,10 @@ class LongWaits:
         if steps != self._seen:
             self._seen, self._began, self._before, self._made_for = steps, now, self._reads(), 0.0
             return None
-        if place := weights_made_at(self._stack()):
+        stack = tuple(self._stack())
+        if saves(stack):  # reads all parameters and writes them, which takes long, but waits for no value
+            self._began, self._before = now, self._reads()
+        if place := weights_made_at(stack):
             self._made_for += passed
             if self._made_for >= LONG:
                 warn_once("wait.weights", seconds=int(self._made_for), place=place)
@@ -105,6 +109,16 @@ def warn_once(key: str, **values: Any) -> None:
     if key not in _warned:
         _warned.add(key)
         warn(text_of(key, **values))
+
+
+def saves(stack: Iterable[Call]) -> bool:
+    """Returns whether PyTorch or safetensors writes a file now.
+
+    Args:
+        stack: The running calls, innermost first.
+    """
+    paths = ((file.replace(os.sep, "/"), function) for file, _, function in stack)
+    return any(path.endswith(_WRITERS) and "save" in function for path, function in paths)
 
 
 def weights_made_at(stack: Iterable[Call]) -> str:

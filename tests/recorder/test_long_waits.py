@@ -53,6 +53,19 @@ def test_no_loop_is_named_while_steps_end_or_few_values_are_read(says):
     assert not says(29, reads=lambda now: {"train.py:7": int(100 * now)})
 
 
+@pytest.mark.parametrize(
+    ("file", "function", "is_wait"),
+    [
+        ("train.py", "check", True),
+        ("torch/serialization.py", "_save", False),
+        ("torch/serialization.py", "_load", True),
+    ],
+)
+def test_a_checkpoint_that_is_saved_waits_for_no_value(says, file, function, is_wait):
+    stack = [(f"/lib/{file}", 967, function), ("train.py", 7, "main")]
+    assert bool(says(61, reads=lambda now: {"train.py:7": 500 if now else 0}, stack=stack)) is is_wait
+
+
 def test_with_values_auto_a_loop_that_waits_is_ended(says, monkeypatch, tmp_path):
     ended = []
     monkeypatch.setattr(os, "kill", lambda *given: ended.append(given))
