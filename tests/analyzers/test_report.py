@@ -162,6 +162,12 @@ def test_the_verdict_of_each_situation(goldens):
     assert said("cuda-2.13.0-two-devices").startswith("Device 1: Peak ")
 
 
+def test_the_verdict_at_another_moment_names_the_largest_category_of_it():
+    said = build_report(trained().trace(), at="end").headline
+    assert re.search(r" of what is live at the end is ", said)
+    assert " at what is " not in said
+
+
 def test_the_verdict_says_that_most_of_the_peak_has_no_known_category():
     program = trained(steps=1)
     program.step(leak=8 * sum(program.live.values()))

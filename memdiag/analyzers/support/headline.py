@@ -174,7 +174,10 @@ def _consists_of(view: DeviceView) -> str:
     moment = peak if view.kind == "peak" else phrase("headline.moment", moment=when(view))
     if size >= max(SHARE * total, all_unknown):
         largest = {"moment": moment, "kind": kind_words(name), "share": f"{size / total:.0%}"}
-        return phrase("headline.largest" if size < total / 2 else "headline.most", **largest)
+        if size >= total / 2:
+            return phrase("headline.most", **largest)
+        is_peak = view.kind == "peak" and not _is_reserved_peak_only(view)
+        return phrase("headline.largest" if is_peak else "headline.largest.live", **largest)
     if of_unknown_kind >= SHARE * total:
         return phrase("headline.earlier", moment=moment, share=f"{before / total:.0%}")
     if size and all_unknown >= SHARE * total and has_history(view.device):
