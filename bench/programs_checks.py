@@ -93,6 +93,11 @@ SEARCHES = {
     "vit-pytorch ViT, float16, GradScaler, EMA": Search("{batch}", "256MiB", 80),
     "torchao int8 weights, static key-value cache": Search("{batch}", "82MiB", 64),
     "transformers generate with its key-value cache": Search("{batch}", "326MiB", 40),
+    "MONAI 3D U-Net, sliding window": Search("{batch}", "64MiB", 20),
+    "transformers serving loop of varying lengths": Search("{batch}", "1172MiB", 10),
+    "pytorch/examples vae": Search("--batch-size {batch}", "88MiB", 256),
+    "TRL SFTTrainer": Search("--batch {batch}", "842MiB", 32),
+    "pytorch/examples mnist_rnn": Search("--test-batch-size 16 --batch-size {batch}", "86MiB", 400, low=2),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
@@ -107,6 +112,10 @@ NPU_SEARCHES = {
     "torch_geometric GAT": Search("{batch}", "512MiB", 20_000, low=20),
     "TRL SFTTrainer": Search("--batch {batch}", "1GiB", 32),
     "transformers Trainer with PEFT LoRA": Search("--batch {batch}", "512MiB", 100),
+    "makemore rnn": Search("--batch-size {batch}", "6MiB", 500),
+    "makemore gru": Search("--batch-size {batch}", "10MiB", 500),
+    "makemore mlp": Search("--batch-size {batch}", "64MiB", 1000),
+    "makemore bow": Search("--batch-size {batch}", "24MiB", 1000),
 }
 
 
