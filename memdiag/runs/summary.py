@@ -210,6 +210,9 @@ def why_not(run: FinishedRun) -> list[str]:
             reasons.append(phrase("record.why.killed", pid=str(process.get("pid"))))
         elif process.get("said"):
             continue
+        elif exception := process.get("exception"):  # "builtins.TypeError: …"
+            kind = exception.partition(":")[0].removeprefix("builtins.")
+            reasons.append(phrase("record.why.exception", pid=str(process.get("pid")), exception=kind))
         elif process.get("initialised"):
             devices = ", ".join(process["initialised"])
             reasons.append(phrase("record.why.unused", pid=str(process.get("pid")), devices=devices))

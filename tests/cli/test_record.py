@@ -191,6 +191,12 @@ def test_why_nothing_was_recorded(record, tmp_path, command, said):
     assert (the_run(tmp_path) / "manifest.json").exists()
 
 
+def test_an_exception_before_any_allocation_is_named(record):
+    done = record(PYTHON, "-c", "import torch; import missing_package")
+    assert done.returncode == 1
+    assert "memdiag: nothing was recorded: ModuleNotFoundError ended process " in done.stderr
+
+
 def test_a_python_that_starts_isolated_ones_is_told_apart(record):
     done = record("sh", "-c", f"{PYTHON} -I -c pass")
     assert "loaded the recorder" in done.stderr
