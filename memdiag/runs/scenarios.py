@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from memdiag.allocator.policies import POLICIES
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
-from memdiag.units import parse_bytes
+from memdiag.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from memdiag.allocator.scenario import Scenario
@@ -125,8 +125,19 @@ class SimulationRequest:
         )
 
     def on_card(self, subject: Subject) -> Subject:
-        """Returns a recording with the requested memory outside the allocator."""
-        return subject if self.outside is None else subject.with_outside(self.outside)
+        """Returns a recording with the requested memory outside the allocator.
+
+        Raises:
+            MemdiagError: The requested card is not larger than the recorded memory outside the allocator.
+        """
+        if self.outside is not None:
+            return subject.with_outside(self.outside)
+        if self.capacity is not None and subject.most_outside >= self.capacity:
+            size, beside = format_bytes(self.capacity), format_bytes(subject.most_outside)
+            raise MemdiagError(
+                phrase("errors.capacity-outside", capacity=size, outside=beside), phrase("errors.capacity-outside.hint")
+            )
+        return subject
 
     def scenarios(self, subject: Subject) -> list[Scenario]:
         """Returns the scenarios to simulate, policy by policy."""

@@ -151,6 +151,15 @@ def test_simulate_prints_card_and_room(recording, capsys):
     assert main(["simulate", path, "--capacity", "1GiB", "--outside", "2GiB"]) == 2
 
 
+def test_a_card_without_room_for_the_allocator_is_refused(recording, capsys):
+    path = str(recording(memory=[sample("end", GIB)]))
+    assert main(["simulate", path, "--capacity", "1GiB"]) == 2
+    error, hint = capsys.readouterr().err.strip().splitlines()[-2:]
+    assert error.endswith("because the recording has 1.00 GiB outside of it")
+    assert "--outside" in hint
+    assert main(["simulate", path, "--capacity", "1GiB", "--outside", "512MiB"]) == 0
+
+
 def test_analyze_and_plan_know_both(recording, capsys):
     path = str(recording(memory=[sample("end", GIB)]))
     assert main(["analyze", path, "--json"]) == 0
