@@ -31,6 +31,7 @@ SMALLEST = MIB
 FLOOR = 64 * MIB
 SHARE, WARNING_SHARE = 0.05, 0.1  # fraction of allocated memory
 NUM_PLACES = 3
+LOOP = 8  # tensors of a run from one line: a norm or a rotary embedding has fewer, a loop over a sequence has more
 _RATIOS = (1, 2, 4)  # ratios of the bytes of two types: float32 and bfloat16, bfloat16 and bool, float32 and bool
 _SAVED = LIFETIMES.index("forward_to_backward")
 
@@ -80,6 +81,10 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
         return
     places = by_place(view, np.concatenate(runs))
     most = max(runs, key=lambda rows: int(tensors.block_bytes[rows].sum()))
+    looped = sum(int(tensors.block_bytes[rows].sum()) for rows in runs if _is_loop(tensors.stack[rows]))
+    is_loop = looped > kept / 2
+    largest = int(tensors.block_bytes[most].sum())
+    expected = max(less - largest, 0) if is_loop else less  # the backward of a recomputed loop needs its tensors again
     yield Finding(
         "MD130",
         phrase("kept_chains.title", bytes=format_bytes(kept)),
@@ -89,14 +94,27 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
             Evidence(phrase("kept_chains.kept"), kept, "bytes", moment_name(device, view.at)),
             Evidence(phrase("kept_chains.share"), round(kept / max(allocated, 1), 3), "ratio"),
             Evidence(phrase("kept_chains.less"), most_less, "bytes"),
-            Evidence(phrase("kept_chains.largest", count=len(most)), int(tensors.block_bytes[most].sum()), "bytes"),
+            Evidence(phrase("kept_chains.largest", count=len(most)), largest, "bytes"),
             Evidence(phrase("kept_chains.runs"), len(runs), "chains"),
             *(Evidence(phrase("kept_chains.site"), place.bytes, "bytes", place.label) for place in places[:NUM_PLACES]),
         ),
-        (_fused(view.trace.backend), _compiled()),
-        saving=Saving(0, less, most_less, "estimated"),
+        (_recomputed() if is_loop else _fused(view.trace.backend), _compiled()),
+        saving=Saving(0, expected, most_less, "estimated"),
         weight_bytes=less,
     )
+
+
+def _is_loop(stacks: Array) -> bool:
+    """Returns whether most tensors of a run, whose stacks are given, come from a line that a loop repeats."""
+    known = stacks[stacks >= 0]
+    most = int(np.bincount(known).max()) if len(known) else 0
+    return most >= LOOP and 2 * most > len(stacks)
+
+
+def _recomputed() -> Fix:
+    line = "y = torch.utils.checkpoint.checkpoint(scan, x, use_reentrant=False)"
+    when, caveat = phrase("kept_chains.fix.loop.when"), phrase("kept_chains.fix.loop.caveat")
+    return Fix(phrase("kept_chains.fix.loop"), "code", line, when, caveat)
 
 
 def _fused(backend: str | None) -> Fix:

@@ -66,6 +66,18 @@ def test_what_unfused_norms_keep_is_counted_less_input_and_result_of_a_fused_one
     assert "rms_norm" in finding.fixes[0].change
 
 
+@pytest.mark.parametrize(("steps", "is_loop"), [(4, False), (12, True)])
+def test_a_loop_over_a_sequence_is_recomputed(heap, steps, is_loop):
+    (finding,) = found(layers(heap, chain=((32, True),) * steps, where="scan"))
+    assert ("checkpoint" in finding.fixes[0].change) is is_loop
+    assert ("rms_norm" in finding.fixes[0].change) is not is_loop
+    assert finding.fixes[1].change == "module.compile()"
+    less = 6 * (steps - 2) * 32 * MIB
+    assert (
+        finding.saving.expected_bytes == less - is_loop * steps * 32 * MIB
+    )  # one loop at a time needs its memory again
+
+
 def test_chains_that_torch_compile_has_fused_are_left_alone(heap):
     trace = layers(heap)
     stacks = trace.stacks
