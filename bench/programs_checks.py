@@ -98,6 +98,10 @@ SEARCHES = {
     "pytorch/examples vae": Search("--batch-size {batch}", "88MiB", 256),
     "TRL SFTTrainer": Search("--batch {batch}", "842MiB", 32),
     "pytorch/examples mnist_rnn": Search("--test-batch-size 16 --batch-size {batch}", "86MiB", 400, low=2),
+    "gpytorch exact Gaussian process": Search("{batch}", "76MiB", 800, low=300),
+    "pytorch/examples super_resolution": Search("--testBatchSize 1 --batchSize {batch}", "128MiB", 12),
+    "nanoGPT bench.py inside torch.profiler": Search("--batch_size={batch}", "3890MiB", 20),
+    "cleanrl sac_continuous_action": Search("--batch-size {batch}", "90MiB", 8000),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
@@ -109,13 +113,14 @@ NPU_SEARCHES = {
     "pytorch/examples imagenet, resnet18 on 96 images": Search("-b {batch}", "512MiB", 90),
     "timm train.py, vit_small, AMP, EMA": Search("-b {batch}", "2GiB", 90),
     "pytorch/examples word_language_model, Transformer": Search("--batch_size {batch}", "100MiB", 400),
-    "torch_geometric GAT": Search("{batch}", "512MiB", 20_000, low=20),
-    "TRL SFTTrainer": Search("--batch {batch}", "1GiB", 32),
-    "transformers Trainer with PEFT LoRA": Search("--batch {batch}", "512MiB", 100),
+    "torch_geometric GAT": Search("{batch}", "380MiB", 15_000, low=20),
+    "TRL SFTTrainer": Search("--batch {batch}", "1168MiB", 32),
+    "transformers Trainer with PEFT LoRA": Search("--batch {batch}", "400MiB", 32),
     "makemore rnn": Search("--batch-size {batch}", "6MiB", 500),
     "makemore gru": Search("--batch-size {batch}", "10MiB", 500),
     "makemore mlp": Search("--batch-size {batch}", "64MiB", 1000),
     "makemore bow": Search("--batch-size {batch}", "24MiB", 1000),
+    "torch_geometric SAGE": Search("{batch}", "156MiB", 15_000, low=20),
 }
 
 
