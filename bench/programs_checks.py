@@ -121,6 +121,7 @@ NPU_SEARCHES = {
     "makemore mlp": Search("--batch-size {batch}", "64MiB", 1000),
     "makemore bow": Search("--batch-size {batch}", "24MiB", 1000),
     "torch_geometric SAGE": Search("{batch}", "156MiB", 15_000, low=20),
+    "vit-pytorch ViT, float16, GradScaler, EMA": Search("{batch}", "178MiB", 80),
 }
 
 
