@@ -40,6 +40,22 @@ part[100:110] = torch.ones(10).cuda()
 part.add_(1)
 assert not part.cpu().any(), "a kernel may write all of the block that it is given"
 
+# One kernel writes a list of tensors, and more of them than fit into the 4 KiB of arguments that older devices take.
+targets = [torch.ones(3).cuda() for _ in range(600)]
+sources = [one * 2 for one in targets]
+torch._foreach_copy_(targets, sources)
+assert not any(one.cpu().any() for one in targets), "results of kernels on lists"
+torch._foreach_mul_(sources, torch.tensor(3.0).cuda())
+assert read.tolist() == [1, 2, 3], "not in the lists"
+torch._foreach_add([read, read], 1)
+assert read.tolist() == [1, 2, 3], "only read"
+torch._foreach_zero_([read])
+assert read.tolist() == [0, 0, 0]
+
+halves = torch.arange(8.0).cuda()
+torch.nn.functional.glu(torch.empty(4, 2, 8, device="cuda"), 1).sigmoid_()
+assert halves.tolist() == list(range(8)), "not given to the kernel"
+
 still = torch.zeros(8, device="cuda")
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "config.h"
+#include "elementwise.h"
 #include "errors.h"
 #include "memory.h"
 #include "signatures.h"
@@ -27,7 +28,7 @@
 namespace phantom {
 namespace {
 
-constexpr size_t kMostArguments = 96, kLargestArgument = 4096;
+constexpr size_t kMostArguments = 96, kLargestArgument = 32764;
 
 struct Kernel {
   const char* name;
@@ -129,6 +130,12 @@ void words_on_stack(void** arguments, const Signature& signature, const Stack& s
   }
 }
 
+// The parameters after the first that are one pointer.
+void pointers_behind(void** arguments, const Signature& signature, std::vector<uint64_t>& words) {
+  for (size_t i = 1; i < signature.is_written.size(); i++)
+    if (signature.is_pointer[i] && signature.is_written[i]) words.push_back(*static_cast<uint64_t*>(arguments[i]));
+}
+
 // A ReduceOp ends with const void* from; char* to[2]; void *partial, *between_blocks; int* semaphores; int64 first; bool, bool, int num_to.
 // What stands before it depends on the kernel, so that it is looked for by its form. Returns "from", or 0: not found.
 uint64_t words_of_reduction(void** arguments, const Stack& stack, std::vector<uint64_t>& words) {
@@ -165,7 +172,7 @@ void touch_on(Stream stream, std::vector<uint64_t> words) {
 }
 
 // Finds which memory the kernel may write, and what is known of the values.
-void write_through(const Signature& signature, void** arguments, Stream stream) {
+void write_through(const Signature& signature, void** arguments, Stream stream, unsigned num_blocks) {
   if (signature.fill_bytes) {
     int64_t count = *static_cast<int*>(arguments[0]);
     unsigned each = signature.fill_bytes;
@@ -185,6 +192,14 @@ void write_through(const Signature& signature, void** arguments, Stream stream) 
     if (question == Question::kAll && !is_capturing(stream)) answer_all(output, input);
     return;
   }
+  if (signature.lists.depth && stack.holds(number(arguments)) && stack.holds(number(arguments[0])) &&
+      words_of_lists(signature.lists, arguments[0], stack.end, num_blocks, words)) {
+    pointers_behind(arguments, signature, words);
+    return touch_on(stream, std::move(words));
+  }
+  if (signature.is_elementwise && stack.holds(number(arguments)) && stack.holds(number(arguments[1])) &&
+      words_of_elementwise(arguments[1], stack.end, words))
+    return touch_on(stream, std::move(words));
   if (stack.holds(number(arguments))) words_on_stack(arguments, signature, stack, words);
   else words_elsewhere(arguments, words);
   std::sort(words.begin(), words.end());
@@ -207,11 +222,11 @@ CodeVersion code_of(const void* host_function) {
   return found == all.by_function.end() ? code_for_this_device() : version_of(all, found->second.module);
 }
 
-int launch(const void* function, void** arguments, Stream stream) {
+int launch(const void* function, void** arguments, Stream stream, unsigned num_blocks) {
   let_watchdog_see();
   std::shared_ptr<const Signature> signature = signature_of(function);
   if (!signature) return say_no_code();
-  if (arguments) write_through(*signature, arguments, stream);
+  if (arguments) write_through(*signature, arguments, stream, num_blocks);
   return kSuccess;
 }
 

@@ -13,8 +13,9 @@ void name_kernel(const void* host_function, const char* device_name, const void*
 CodeVersion code_of(const void* host_function);
 
 // `function` may be null or unknown (kernels of the driver API): then every pointer among the arguments may be written.
+// `num_blocks` is the number of blocks of threads in the first dimension, or 0 if it is unknown.
 // Returns kNoKernelImage where the library has no code for this device, as the real runtime does.
-int launch(const void* function, void** arguments, Stream stream);
+int launch(const void* function, void** arguments, Stream stream, unsigned num_blocks = 0);
 void launch_packed(const void* buffer, size_t bytes, Stream stream);
 
 // A library call that may write through any of these words.

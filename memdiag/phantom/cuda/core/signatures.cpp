@@ -73,9 +73,11 @@ bool is_named(const std::string& type, const char* name) {
   return end >= length && type.compare(end - length, length, name) == 0;
 }
 
-// A structure without pointers, or an iterator of thrust whose pointers are to const elements: the masks and flags of cub.
+// A structure without pointers or with pointers that are only read, or an iterator of thrust whose pointers are to const elements: the masks
+// and flags of cub.
 bool is_read(const std::string& type) {
-  for (const char* plain : {"::plus", "::__identity", "::NullType", "::GridEvenShare"})
+  for (const char* plain : {"::plus", "::__identity", "::NullType", "::GridEvenShare", "::PhiloxCudaState", "::CatArrInputTensorMetadata",
+                            "::TensorSizeStride"})
     if (is_named(type, plain)) return true;
   if (!is_named(type, "_iterator") || type.back() != '>') return false;
   for (size_t at = type.find('*'); at != std::string::npos; at = type.find('*', at + 1))
@@ -83,8 +85,13 @@ bool is_read(const std::string& type) {
   return true;
 }
 
+// A pointer, or a structure that begins with one and has no other.
 bool is_one_pointer(const std::string& type) {
-  return (!type.empty() && type.back() == '*') || is_named(type, "::ScanTileState") || is_named(type, "::vsmem_t");
+  if (!type.empty() && type.back() == '*') return true;
+  for (const char* name : {"::ScanTileState", "::vsmem_t", "::TensorInfo", "::GenericPackedTensorAccessor", "::PackedTensorAccessor32",
+                           "::PackedTensorAccessor64"})
+    if (is_named(type, name)) return true;
+  return false;
 }
 
 bool may_be_written(const std::string& type) {
@@ -119,6 +126,8 @@ Signature read_signature(const char* mangled_name) {
   for (const auto& known : kOutputs)
     if (holds(name, known.name)) found.output = known.output;
   found.is_reduction = holds(name, "reduce_kernel<") && holds(name, "ReduceOp<");
+  found.is_elementwise = holds(name, "::elementwise_kernel<") && holds(name, "gpu_kernel_impl");
+  found.lists = tensor_lists_of(name);
   found.asked = asked_by(name);
   constexpr const char* fill = "FillFunctor<";
   size_t at = name.find(fill);

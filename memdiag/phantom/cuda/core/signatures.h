@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "folding.h"
+#include "tensor_lists.h"
 
 namespace phantom {
 
@@ -12,6 +13,8 @@ struct Signature {
   std::vector<bool> is_pointer;  // it is one pointer
   int output = -1;               // the one parameter that begins with a pointer to all that is written
   bool is_reduction = false;     // the one parameter is a ReduceOp, see kernels.cpp
+  bool is_elementwise = false;   // the second parameter is the lambda of elementwise.h
+  TensorLists lists;             // the first parameter is a table of them
   Asked asked;
   unsigned fill_bytes = 0;       // parameters: a count, a value of so many bytes, where it goes
 };

@@ -48,17 +48,17 @@ API int __cudaPopCallConfiguration(Dim3* grid, Dim3* block, size_t* shared_bytes
   return kSuccess;
 }
 
-API int cudaLaunchKernel(const void* function, Dim3, Dim3, void** arguments, size_t, Stream stream) {
-  return launch(function, arguments, stream);
+API int cudaLaunchKernel(const void* function, Dim3 grid, Dim3, void** arguments, size_t, Stream stream) {
+  return launch(function, arguments, stream, grid.x);
 }
-API int __cudaLaunchKernel(const void* kernel, Dim3, Dim3, void** arguments, size_t, Stream stream) {
-  return launch(kernel, arguments, stream);
+API int __cudaLaunchKernel(const void* kernel, Dim3 grid, Dim3, void** arguments, size_t, Stream stream) {
+  return launch(kernel, arguments, stream, grid.x);
 }
-API int cudaLaunchCooperativeKernel(const void* function, Dim3, Dim3, void** arguments, size_t, Stream stream) {
-  return launch(function, arguments, stream);
+API int cudaLaunchCooperativeKernel(const void* function, Dim3 grid, Dim3, void** arguments, size_t, Stream stream) {
+  return launch(function, arguments, stream, grid.x);
 }
 API int cudaLaunchKernelExC(const LaunchConfig* how, const void* function, void** arguments) {
-  return launch(function, arguments, how->stream);
+  return launch(function, arguments, how->stream, how->grid.x);
 }
 API int cudaFuncGetAttributes(FuncAttributes* attributes, const void* function) {
   CodeVersion code = code_of(function);
