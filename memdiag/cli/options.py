@@ -107,9 +107,9 @@ ComputedSizes = Annotated[
     str | None,
     typer.Option(
         "--compute",
-        metavar="small|masks[=SIZE]",
+        metavar="none|small|masks[=SIZE]",
         help="Compute tensors of at most SIZE, for example 1MiB, on the CPU, so that they have true values; masks: "
-        "also larger integers and masks (requires --phantom).",
+        "also larger integers and masks (requires --phantom). Default: indices, masks and counters up to 64 KiB.",
         show_default=False,
     ),
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
-from memdiag.units import MIB, parse_bytes
+from memdiag.units import KIB, MIB, parse_bytes
 
 from . import ascend, boot
 from .cuda import standin
@@ -22,10 +22,12 @@ from .profiles import Profile
 VARIABLE = "MEMDIAG_PHANTOM"  # description of the device, which the recorder writes into traces
 OPTION = "MEMDIAG_PHANTOM_OPTION"  # the device as --phantom takes it, for messages of the simulated runtime
 VALUES = "MEMDIAG_PHANTOM_VALUES"  # values that kernel results read as
-COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"  # largest tensor in bytes that is computed on the CPU; not set: none
+# Largest tensor in bytes that is computed on the CPU; 0: none; not set: indices, masks and counters up to INDEX_BYTES.
+COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"
 INTEGERS = "MEMDIAG_PHANTOM_INTEGERS"  # the same for tensors of integers and masks, if larger
 SELECTED = "MEMDIAG_PHANTOM_SELECTED"  # fraction of elements that masks of unknown values select
 _STAND_INS = {"cuda": standin, "npu": ascend}
+INDEX_BYTES = 64 * KIB
 SMALL_BYTES = MIB  # bytes of the largest computed tensor, if no other limit is given
 MASK_BYTES = 256 * MIB  # the same for tensors of integers and masks
 _SAME_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of personality(2)
@@ -68,7 +70,7 @@ def environment_for(
         "as_rank": as_rank,
         "world": world,
         "values": values,
-        "assumptions": assumptions(profile, computes=bool(base.get(COMPUTE)), load=assumed_load(base)),
+        "assumptions": assumptions(profile, computes=base.get(COMPUTE) != "0", load=assumed_load(base)),
     }
     return {
         **kind.environment(profile, folder, around),
@@ -122,11 +124,14 @@ def compute_limits(text: str) -> dict[str, str]:
     """Returns the variables with the size limits of computed tensors from ``--compute``.
 
     Args:
-        text: "small" or "small=64KiB" (any tensors), "masks" or "masks=64MiB" (small ones, and larger integers).
+        text: "small" or "small=64KiB" (any tensors), "masks" or "masks=64MiB" (small ones, and larger integers), or
+            "none".
 
     Raises:
         MemdiagError: It is none of these.
     """
+    if text == "none":
+        return {COMPUTE: "0"}
     word, is_given, size = text.partition("=")
     usual = {"small": SMALL_BYTES, "masks": MASK_BYTES}.get(word, 0)
     limit = parse_bytes(size) if usual and is_given else usual
@@ -140,7 +145,7 @@ def assumptions(profile: Profile, *, computes: bool = False, load: str = "") -> 
 
     Args:
         profile: The device.
-        computes: Whether small tensors are computed.
+        computes: Whether anything is computed.
         load: The assumed load of experts, or "".
     """
     kind = _STAND_INS[profile.backend]

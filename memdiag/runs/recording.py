@@ -116,7 +116,7 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
             raise MemdiagError(phrase("errors.as-rank"), phrase("errors.as-rank.hint"))
         return own
     from memdiag.phantom.experts import assumed_load
-    from memdiag.phantom.launch import COMPUTE, VALUES, environment_for, same_addresses_from_now_on
+    from memdiag.phantom.launch import COMPUTE, INDEX_BYTES, VALUES, environment_for, same_addresses_from_now_on
     from memdiag.phantom.profiles import choose
     from memdiag.units import format_bytes
 
@@ -127,11 +127,12 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
     rank = (
         "" if order.as_rank is None else phrase("record.phantom.rank", rank=str(order.as_rank), world=str(order.world))
     )
-    small = environment.get(COMPUTE)
+    small = int(environment.get(COMPUTE) or INDEX_BYTES)
     facts = {"device": profile.full_name, "rank": rank, "bytes": format_bytes(profile.capacity_bytes)}
     values = phrase(f"record.reads.{environment.get(VALUES) or 'zeros'}")
     if small:
-        said = phrase("record.phantom.small", **facts, values=values, small=format_bytes(int(small)))
+        kind = "small" if environment.get(COMPUTE) else "indices"
+        said = phrase(f"record.phantom.{kind}", **facts, values=values, small=format_bytes(small))
     else:
         said = phrase("record.phantom", **facts, values=values)
     if load := assumed_load(environment):

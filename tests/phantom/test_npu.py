@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from memdiag.phantom.launch import VALUES, compute_limits
 from memdiag.phantom.profiles import choose
 from memdiag.recorder.columns import Unpacker
 from memdiag.units import MIB
@@ -33,7 +34,7 @@ def events(snapshot):
 
 @pytest.fixture(scope="module")
 def values():
-    return said(on_phantom("npu:910b-64g", PROGRAMS / "values.py"))[0]
+    return said(on_phantom("npu:910b-64g", PROGRAMS / "values.py", **compute_limits("none")))[0]
 
 
 def test_a_mask_that_the_host_wrote_selects_as_many_elements_as_on_a_device(tmp_path):
@@ -190,7 +191,8 @@ def test_models_and_optimizers_of_many_kinds_train():
     [("ones", [1, 1], 1, [True, True]), ("finite", [1, 1], 0, [False, False]), ("random", None, None, None)],
 )
 def test_made_up_values_can_be_chosen_and_are_counted(values, floats, integers, bools):
-    (seen,) = said(on_phantom("npu:910b-64g", PROGRAMS / "made_up_npu.py", MEMDIAG_PHANTOM_VALUES=values))
+    settings = {VALUES: values, **compute_limits("none")}
+    (seen,) = said(on_phantom("npu:910b-64g", PROGRAMS / "made_up_npu.py", **settings))
     assert seen["known"] == [[3, 4], [0] * 3, [2, 502]]
     assert seen["nothing was made up"]
     assert seen["equals itself"]

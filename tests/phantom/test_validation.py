@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memdiag.phantom.launch import SMALL_BYTES
+from memdiag.phantom.launch import compute_limits
 from tests.phantom import cuda_stand_in, npu_stand_in
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def on_npu(folder, **more):
 )
 def test_checks_of_distributions_pass_with_the_same_allocations(run, tmp_path):
     """With computed values, PyTorch's own code runs to its end, and finds parameters that are invalid."""
-    made_up, computed = (run(tmp_path, **more) for more in ({}, {"MEMDIAG_PHANTOM_COMPUTE": str(SMALL_BYTES)}))
+    made_up, computed = (run(tmp_path, **compute_limits(text)) for text in ("none", "small"))
     assert made_up.returncode == computed.returncode == 0, made_up.stderr[-2000:] + computed.stderr[-2000:]
     made_up, computed = json.loads(made_up.stdout), json.loads(computed.stdout)
     assert computed["num_events"] > 100

@@ -60,7 +60,7 @@ def begin() -> None:
                 }
             ),
         )
-    if os.environ.get(_COMPUTE):
+    if os.environ.get(_COMPUTE) != "0":
         sys.meta_path.insert(
             0, _After({"torch_npu" if is_npu else "torch": lambda _: _compute("PrivateUse1" if is_npu else "CUDA")})
         )

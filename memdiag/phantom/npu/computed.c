@@ -10,7 +10,7 @@ static __thread int depth, num_agreed;
 int is_agreed(void) { return num_agreed > 0; }
 int64_t told_count(void) { return depth && depth <= MOST_DEPTH ? told[depth - 1] : -1; }
 
-/* Copies bytes to the host if all of them are known; whether they are. Not counted as read by the program. */
+/* Copies bytes to the host, if there is one, and if all of them are known; whether they are. Not counted as read by the program. */
 EXPORT int memdiag_phantom_peek(void *host, uint64_t device, uint64_t bytes) {
   return is_device_address((void *)device) && bytes && look_at((void *)device, host, bytes);
 }

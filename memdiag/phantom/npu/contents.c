@@ -173,7 +173,7 @@ int look_at(const void *at, void *to, uint64_t bytes) {
   lock_ranges();
   const range_t *range = whole(at, bytes, &failed);
   if (range && (alike(range, (uint64_t)at, bytes, &is_known) < bytes || !is_known)) is_known = 0;
-  if (is_known) read_bytes(range, (uint64_t)at, to, bytes);
+  if (is_known && to) read_bytes(range, (uint64_t)at, to, bytes);
   unlock_ranges();
   return is_known;
 }

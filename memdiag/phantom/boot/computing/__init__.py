@@ -1,6 +1,7 @@
-"""Computes small tensors of a simulated device on the CPU (``--compute small``).
+"""Computes small tensors of a simulated device on the CPU.
 
-Values that a program reads are then correct.
+Values that a program reads are then correct. By default, these are indices, masks and counters (``by_default``); with
+``--compute small``, the results of all operators.
 
 The operator itself still runs on the simulated device, so PyTorch's allocator sees the same calls in the same order. If
 all its inputs are small and known, the same operator also runs on copies on the CPU, and the bytes of its results are
@@ -22,7 +23,8 @@ import os
 import sys
 from typing import Any, Optional
 
-VARIABLE = "MEMDIAG_PHANTOM_COMPUTE"  # the largest tensor that is computed, in bytes
+# The largest tensor that is computed, in bytes; 0: none. Not set: only operators of by_default.py.
+VARIABLE = "MEMDIAG_PHANTOM_COMPUTE"
 
 _machine: Any = None
 
@@ -35,20 +37,23 @@ def begin(torch: Any, key: str) -> None:
         key: The device's dispatch key, "CUDA" or "PrivateUse1".
     """
     global _machine  # noqa: PLW0603 - one device per process
+    from .by_default import LIMIT_BYTES
     from .machine import Machine
 
     try:
-        _machine = Machine(torch, key, int(os.environ[VARIABLE]))
+        limit = int(os.environ.get(VARIABLE) or 0)
+        _machine = Machine(torch, key, limit or LIMIT_BYTES, is_default=not limit)
         _machine.begin()
     except Exception as error:  # noqa: BLE001 - the program continues without computed values
-        sys.stderr.write(
-            f"memdiag: nothing is computed for torch {torch.__version__}: {type(error).__name__}: {error}\n"
-        )
+        if os.environ.get(VARIABLE):
+            sys.stderr.write(
+                f"memdiag: nothing is computed for torch {torch.__version__}: {type(error).__name__}: {error}\n"
+            )
 
 
 def facts() -> Optional[dict[str, Any]]:
-    """Returns the numbers of computed and other operators, or None if computing is disabled."""
-    return None if _machine is None else _machine.tally.facts()
+    """Returns the numbers of computed and other operators, or None without ``--compute``."""
+    return None if _machine is None or _machine.is_default else _machine.tally.facts()
 
 
 def expert_facts() -> Optional[dict[str, Any]]:

@@ -47,6 +47,23 @@ class Contents:
         is_integer = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
         return self._integer_bytes if is_integer else self._limit_bytes
 
+    def may_be_known(self, tensor: Any, is_made: bool) -> bool:
+        """Returns whether a tensor is small and known, with few calls.
+
+        Args:
+            tensor: Any tensor. Of one with gaps, only the size is looked at.
+            is_made: Whether its previous content does not matter.
+        """
+        try:
+            num_bytes = tensor.nbytes
+        except RuntimeError:  # a sparse tensor
+            return False
+        if num_bytes > self._limit_bytes:
+            return False
+        if tensor.is_cpu:
+            return not is_made
+        return bool(is_made or not tensor.is_contiguous() or self._peek(None, tensor.data_ptr(), num_bytes))
+
     def fits(self, sizes: Any, each: int) -> bool:
         """Returns whether a tensor of such sizes would be small, with elements of ``each`` bytes."""
         for size in sizes:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from . import ways_npu
+from .by_default import DefaultOperator, is_by_default
 from .chance import Chance
 from .contents import Contents
 from .experts import INTEGER_BYTES, Router, assumed
@@ -62,17 +63,20 @@ class Machine:
         torch: The module.
         key: The device's dispatch key.
         limit_bytes: The largest tensor that is computed.
+        is_default: Whether only the operators of ``by_default`` are computed.
 
     Attributes:
-        torch, tally: As passed in.
+        torch, tally, is_default: As passed in.
         contents: Contents of the device.
         chance: Source of random numbers.
         experts: The assumed load of experts, or None.
         device: "cuda" or "npu".
+        here: What this thread does; ``is_computing`` while the CPU computes.
     """
 
-    def __init__(self, torch: Any, key: str, limit_bytes: int) -> None:
+    def __init__(self, torch: Any, key: str, limit_bytes: int, *, is_default: bool = False) -> None:
         self.torch = torch
+        self.is_default = is_default
         self.device = "cuda" if key == "CUDA" else "npu"
         self.tally = Tally(limit_bytes)
         self.experts = assumed(torch)
@@ -107,7 +111,7 @@ class Machine:
         self._hide_from_the_compiler()
 
     def _wrap(self, space: str, name: str, kernel: Callable[[], Any]) -> None:
-        if name.startswith(_IDLE):
+        if name.startswith(_IDLE) or (self.is_default and not is_by_default(name)):
             return
         packet, _, overload = name.partition(".")
         operator = getattr(getattr(getattr(self.torch.ops, space), packet, None), overload or "default", None)
@@ -115,7 +119,7 @@ class Machine:
             return  # a kernel without an operator: for another version of PyTorch
         if any(answer.alias_info is not None and not answer.alias_info.is_write for answer in operator._schema.returns):
             return  # a view
-        kind = ListOperator if is_by_lists(name, operator) else Operator
+        kind = DefaultOperator if self.is_default else ListOperator if is_by_lists(name, operator) else Operator
         made = (Router if self.experts and name == "topk" else kind)(self, name, operator, kernel())
         self._libraries[space].impl(name, made.kernel(), self._key, with_keyset=True)
         if name in ways_npu.BEFORE_AUTOGRAD[self.device]:

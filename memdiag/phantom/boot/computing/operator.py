@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 _IS_TALKATIVE = bool(os.environ.get("MEMDIAG_PHANTOM_TRACE"))
-_NUMBERS = (int, float, complex)
+NUMBERS = (int, float, complex)
 READ, CHANGED, MADE = 0, 1, 2  # effect on a tensor argument; MADE: its previous content does not matter
 _MAKES_FIRST = (
     "fill_",
@@ -143,7 +143,7 @@ class Operator:
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             given: Any = args
             for at in plain:
-                if at < len(args) and isinstance(args[at], _NUMBERS):
+                if at < len(args) and isinstance(args[at], NUMBERS):
                     given = self._with_numbers_as_tensors(args)
                     break
             if machine.is_idle():
@@ -169,9 +169,9 @@ class Operator:
         The kernel receives a tensor of the common result type.
         """
         given = list(args)
-        other = next((args[at] for at in self._plain if at < len(args) and not isinstance(args[at], _NUMBERS)), None)
+        other = next((args[at] for at in self._plain if at < len(args) and not isinstance(args[at], NUMBERS)), None)
         for at in self._plain:
-            if at < len(args) and isinstance(args[at], _NUMBERS):
+            if at < len(args) and isinstance(args[at], NUMBERS):
                 dtype = None if other is None else self._torch.result_type(other, args[at])
                 given[at] = self._torch.scalar_tensor(args[at], dtype=dtype, device="cpu")
         return given
@@ -253,7 +253,7 @@ class Operator:
         for at, _, fate, is_read in self.tensors:
             value = given.get(at)
             for tensor in value if isinstance(value, (list, tuple)) else (value,):
-                if tensor is None or isinstance(tensor, _NUMBERS):
+                if tensor is None or isinstance(tensor, NUMBERS):
                     continue
                 if tensor.layout is not self._torch.strided:
                     why = Unknown
@@ -275,7 +275,7 @@ class Operator:
 
     def _copy(self, work: Work, tensor: Any, fate: int) -> Any:
         """Returns a tensor's copy on the CPU; other values are returned unchanged."""
-        if tensor is None or isinstance(tensor, _NUMBERS):
+        if tensor is None or isinstance(tensor, NUMBERS):
             return tensor
         if tensor.device.type == "cpu":
             if fate != READ:

@@ -46,9 +46,9 @@ int64_t told_count() { return t_operators.empty() ? -1 : t_operators.back().told
 
 using namespace phantom;
 
-// Copies bytes to the host if all of them are known; whether they are. Not counted as read by the program.
+// Copies bytes to the host, if there is one, and if all of them are known; whether they are. Not counted as read by the program.
 API int memdiag_phantom_peek(void* host, uint64_t device, uint64_t bytes) {
-  return is_device(device) && is_known(device, bytes) && read_known(host, device, bytes);
+  return is_device(device) && is_known(device, bytes) && (!host || read_known(host, device, bytes));
 }
 
 // Makes bytes known; without a host's, unknown.

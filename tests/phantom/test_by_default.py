@@ -1,0 +1,59 @@
+"""By default, a simulated device computes indices, masks and counters."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memdiag.phantom.boot.computing.by_default import LIMIT_BYTES, is_by_default
+from memdiag.phantom.launch import COMPUTE, INDEX_BYTES, compute_limits
+from tests.phantom import cuda_stand_in, npu_stand_in
+
+PROGRAM = Path(__file__).with_name("programs") / "indices.py"
+
+
+def on_cuda(folder, **more):
+    return cuda_stand_in.run([PROGRAM, "cuda"], folder, **more)
+
+
+def on_npu(folder, **more):
+    return npu_stand_in.on_phantom("npu:910b-64g", PROGRAM, "npu", cwd=folder, **more)
+
+
+ON_DEVICES = [
+    pytest.param(on_npu, marks=npu_stand_in.needs_npu, id="npu"),
+    pytest.param(on_cuda, marks=cuda_stand_in.needs_torch, id="cuda"),
+]
+
+
+@pytest.mark.parametrize("run", ON_DEVICES)
+def test_indices_masks_and_counters_are_those_of_the_cpu(run, tmp_path):
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads(done.stdout)
+    assert seen["device"] == seen["cpu"]
+    assert seen["loss"] == 0  # layers are not computed
+
+
+@pytest.mark.parametrize("run", ON_DEVICES)
+def test_compute_none_computes_nothing(run, tmp_path):
+    done = run(tmp_path, **compute_limits("none"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads(done.stdout)["device"]
+    assert not seen["increasing"]
+    assert seen["counts"] == [0, 0, 0]
+
+
+def test_compute_none_is_an_option():
+    assert compute_limits("none") == {COMPUTE: "0"}
+
+
+def test_the_limit_is_the_one_that_messages_name():
+    assert LIMIT_BYTES == INDEX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("add_.Tensor", True), ("lt.Scalar", True), ("mm", False), ("native_layer_norm", False)]
+)
+def test_only_operators_of_indices_are_wrapped(name, expected):
+    assert is_by_default(name) is expected
