@@ -66,6 +66,7 @@ class DefaultOperator(Operator):
         """Returns the function that decides whether all tensors that a call reads may be small and known."""
         may_be_known = self.machine.contents.may_be_known
         read = [(at, name, fate == MADE) for at, name, fate, is_read in self.tensors if is_read]
+        is_copy = self.name == "copy_"  # the simulated runtime copies what the host has
 
         def is_known(args: Any, kwargs: Any) -> bool:
             count = len(args)
@@ -76,6 +77,6 @@ class DefaultOperator(Operator):
                 for tensor in value if isinstance(value, (list, tuple)) else (value,):
                     if tensor is not None and not may_be_known(tensor, is_made):
                         return False
-            return True
+            return not is_copy or not args[1].is_cpu
 
         return is_known
