@@ -109,7 +109,7 @@ ComputedSizes = Annotated[
         "--compute",
         metavar="none|small|masks[=SIZE]",
         help="Compute tensors of at most SIZE, for example 1MiB, on the CPU, so that they have true values; masks: "
-        "also larger integers and masks (requires --phantom). Default: indices, masks and counters up to 64 KiB.",
+        "also larger integers and masks (requires --phantom). Default: indices, masks and counters up to 1 MiB.",
         show_default=False,
     ),
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
-from memdiag.units import KIB, MIB, parse_bytes
+from memdiag.units import MIB, parse_bytes
 
 from . import ascend, boot
 from .cuda import standin
@@ -22,12 +22,11 @@ from .profiles import Profile
 VARIABLE = "MEMDIAG_PHANTOM"  # description of the device, which the recorder writes into traces
 OPTION = "MEMDIAG_PHANTOM_OPTION"  # the device as --phantom takes it, for messages of the simulated runtime
 VALUES = "MEMDIAG_PHANTOM_VALUES"  # values that kernel results read as
-# Largest tensor in bytes that is computed on the CPU; 0: none; not set: indices, masks and counters up to INDEX_BYTES.
+# Largest tensor in bytes that is computed on the CPU; 0: none; not set: indices, masks and counters up to SMALL_BYTES.
 COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"
 INTEGERS = "MEMDIAG_PHANTOM_INTEGERS"  # the same for tensors of integers and masks, if larger
 SELECTED = "MEMDIAG_PHANTOM_SELECTED"  # fraction of elements that masks of unknown values select
 _STAND_INS = {"cuda": standin, "npu": ascend}
-INDEX_BYTES = 64 * KIB
 SMALL_BYTES = MIB  # bytes of the largest computed tensor, if no other limit is given
 MASK_BYTES = 256 * MIB  # the same for tensors of integers and masks
 _SAME_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of personality(2)

@@ -116,7 +116,7 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
             raise MemdiagError(phrase("errors.as-rank"), phrase("errors.as-rank.hint"))
         return own
     from memdiag.phantom.experts import assumed_load
-    from memdiag.phantom.launch import COMPUTE, INDEX_BYTES, VALUES, environment_for, same_addresses_from_now_on
+    from memdiag.phantom.launch import COMPUTE, SMALL_BYTES, VALUES, environment_for, same_addresses_from_now_on
     from memdiag.phantom.profiles import choose
     from memdiag.units import format_bytes
 
@@ -127,7 +127,7 @@ def _environment(order: Order, own: Mapping[str, str], listener: Listener) -> Ma
     rank = (
         "" if order.as_rank is None else phrase("record.phantom.rank", rank=str(order.as_rank), world=str(order.world))
     )
-    small = int(environment.get(COMPUTE) or INDEX_BYTES)
+    small = int(environment.get(COMPUTE) or SMALL_BYTES)
     facts = {"device": profile.full_name, "rank": rank, "bytes": format_bytes(profile.capacity_bytes)}
     values = phrase(f"record.reads.{environment.get(VALUES) or 'zeros'}")
     if small:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from memdiag.phantom.boot.computing.by_default import LIMIT_BYTES, is_by_default
-from memdiag.phantom.launch import COMPUTE, INDEX_BYTES, compute_limits
+from memdiag.phantom.launch import COMPUTE, SMALL_BYTES, compute_limits
 from tests.phantom import cuda_stand_in, npu_stand_in
 
 PROGRAM = Path(__file__).with_name("programs") / "indices.py"
@@ -49,7 +49,7 @@ def test_compute_none_is_an_option():
 
 
 def test_the_limit_is_the_one_that_messages_name():
-    assert LIMIT_BYTES == INDEX_BYTES
+    assert LIMIT_BYTES == SMALL_BYTES
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 
 from .operator import MADE, NUMBERS, Operator
 
-LIMIT_BYTES = 64 << 10
+LIMIT_BYTES = 1 << 20
 _FACTORIES = "arange range linspace logspace eye tril_indices triu_indices randperm randint random"
 _CONDITIONS = (
     "eq ne lt le gt ge isnan isinf isposinf isneginf isin logical_and logical_or logical_xor logical_not any all equal"
