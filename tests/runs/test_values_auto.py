@@ -23,10 +23,10 @@ UNSUPPORTED = (
     "RuntimeError: NPU contiguous operator only supported contiguous memory format.\n"
     "[ERROR] 2026-11-29-10:25:56 (PID:2969, Device:0, RankID:-1) ERR01007 OPS feature not supported"
 )
-# By default, relu is not computed. With --compute small, it is, but not the mean of a large tensor.
+# By default, products of matrices are not computed. With --compute small, they are, but not the mean of a large tensor.
 PROGRAM = """
 import math, sys, torch
-small = torch.ones(4, device="cuda").relu() * 3
+small = torch.eye(4, device="cuda") @ torch.ones(4, device="cuda") * 3
 if small.mean().item() != 3:
     raise ValueError("not three")
 large = torch.empty(1 << 22, device="cuda").normal_()
@@ -138,7 +138,7 @@ def test_the_first_setting_that_works_is_named_and_recorded(tmp_path):
 
 SIZES = """
 import torch
-chosen = torch.arange(16.0, device="cuda").relu()
+chosen = torch.eye(16, device="cuda") @ torch.arange(16.0, device="cuda")
 if chosen[chosen > 11].shape[0] != 4:
     raise ValueError("not four")
 large = torch.empty(1 << 22, device="cuda").normal_()
@@ -170,7 +170,7 @@ LOOP = """
 import torch
 state = torch.ones(4, device="cuda")
 while True:
-    state = state.relu() * 2
+    state = torch.eye(4, device="cuda") @ state * 2
     if state.sum().item() > 100:
         break
 print("done", state.shape[0])

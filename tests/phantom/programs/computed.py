@@ -101,6 +101,7 @@ def decide(model, tokens, losses):
         "consecutive": runs_of([0, 4, 4, 8, 9, 9, 9], tokens.device),
         "equal": torch.equal(tokens, tokens + 0),
         "power": (2 ** torch.arange(4.0, device=tokens.device)).tolist(),
+        "product": (tokens.float().t() @ torch.ones(len(tokens), device=tokens.device)).tolist(),
         "rest": (torch.arange(4, device=tokens.device) % 3).tolist(),
         "in a view": tokens.t()[1:3, ::2].add(1).tolist(),
         "padded": F.pad(tokens[:3, :4], (1, 2), value=7).tolist(),  # a copy, and values around it

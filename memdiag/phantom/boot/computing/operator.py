@@ -24,6 +24,8 @@ _MAKES_FIRST = (
     "cauchy_",
     "log_normal_",
 )
+# Add to beta times their first argument, which may be new memory if beta is 0: the product of a matrix and a vector.
+_ADD_TO_SELF = ("addmv", "addmm", "addbmm", "baddbmm")
 # The simulated runtime implements these for tensors of almost any size, so its result is kept.
 _PRECISE = (
     "fill_",
@@ -127,6 +129,7 @@ class Operator:
         self._is_lacking = self._way is operator and not has_kernel(f"aten::{name}", "CPU")
         self._finds = base.startswith(_FINDS)
         self._masks = base in _MASKS
+        self._adds_to_self = base.rstrip("_") in _ADD_TO_SELF
 
     @staticmethod
     def _fate(base: str, at: int, argument: Any) -> int:
@@ -235,6 +238,8 @@ class Operator:
             if not is_read or at not in given:
                 continue
             value = given[at]
+            if self._adds_to_self and at == 0 and kwargs.get("beta", 1) == 0 and fate == CHANGED:
+                fate = MADE
             copy = (
                 [self._copy(work, one, fate) for one in value]
                 if isinstance(value, (list, tuple))
