@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .operator import MADE, NUMBERS, Operator
+from .operator import MADE, NUMBERS, READ, Operator
 
 LIMIT_BYTES = 1 << 20
 _FACTORIES = "arange range linspace logspace eye tril_indices triu_indices randperm randint random"
@@ -32,7 +32,12 @@ _MOVES = (
     "copy_ cat stack index index_select index_put _index_put_impl_ _unsafe_index index_fill index_add index_copy gather"
     " scatter scatter_add scatter_reduce take tril triu flip roll repeat_interleave masked_scatter one_hot"
 )
-_NAMES = frozenset(f"{_FACTORIES} {_CONDITIONS} {_SEARCHES} {_ARITHMETIC} {_MOVES}".split())
+# These also tell whether the matrix is fit for them. If it is not known, the answer is unknown too, even where the
+# device lets the CPU compute it (torch_npu).
+_CHECKED = "linalg_cholesky_ex linalg_inv_ex linalg_ldl_factor_ex linalg_lu_factor_ex _linalg_solve_ex".split()
+# Kernels of these have parameters whose effect their names do not tell. The runtime is told what they write.
+_MARKED = frozenset([*f"{_SEARCHES} {_MOVES}".split(), *_CHECKED]) - {"cat", "copy_"}
+_NAMES = frozenset([*f"{_FACTORIES} {_CONDITIONS} {_SEARCHES} {_ARITHMETIC} {_MOVES}".split(), *_CHECKED])
 
 
 def is_by_default(name: str) -> bool:
@@ -47,20 +52,41 @@ class DefaultOperator(Operator):
     def kernel(self) -> Callable[..., Any]:
         """Returns the function that PyTorch calls instead of the device's kernel."""
         real, whole, is_known = self._kernel.call_boxed, super().kernel(), self._gate()
+        begin, end = self.machine.contents.begin, self.machine.contents.end
         here, with_numbers, plain = self.machine.here, self._with_numbers_as_tensors, self._plain
         is_plain = self.machine.torch._C.DisableTorchFunction
+        base = self.name.partition(".")[0]
+        is_marked, is_checked, forget = base.rstrip("_") in _MARKED, base in _CHECKED, self.machine.contents.forget
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             with is_plain():
                 is_computed = is_known(args, kwargs)
             if is_computed or getattr(here, "is_computing", False):
                 return whole(keyset, *args, **kwargs)
+            given: Any = args
             for at in plain:
                 if at < len(args) and isinstance(args[at], NUMBERS):
-                    return real(keyset, *with_numbers(args), **kwargs)
-            return real(keyset, *args, **kwargs)
+                    given = with_numbers(args)
+                    break
+            written = self._written(args, kwargs) if is_marked else []
+            is_begun = is_marked and begin(written, -1)
+            try:
+                result = real(keyset, *given, **kwargs)
+            finally:
+                if is_begun:
+                    end()
+            if is_checked:
+                for tensor in written:
+                    forget(tensor)
+            return result
 
         return kernel
+
+    def _written(self, args: Any, kwargs: Any) -> list[Any]:
+        """Returns the tensors on the device that a call writes."""
+        given = (args[at] if at < len(args) else kwargs.get(name) for at, name, fate, _ in self.tensors if fate != READ)
+        tensors = (one for value in given for one in (value if isinstance(value, (list, tuple)) else (value,)))
+        return [tensor for tensor in tensors if tensor is not None and not tensor.is_cpu]
 
     def _gate(self) -> Callable[[Any, Any], bool]:
         """Returns the function that decides whether all tensors that a call reads may be small and known."""

@@ -53,7 +53,17 @@ _IDLE = (
     "pow.Tensor_Tensor_out",
 )
 # Composed of other operators for every device; wrapped, since the device decomposes them differently.
-_ALSO = ("copy_", "convolution", "convolution_backward")
+_ALSO = (
+    "copy_",
+    "convolution",
+    "convolution_backward",
+    # torch_npu has no kernels for these. It runs them on the CPU, with what the device contains.
+    "linalg_cholesky_ex.L",
+    "linalg_inv_ex.inverse",
+    "linalg_ldl_factor_ex.out",
+    "linalg_lu_factor_ex.out",
+    "_linalg_solve_ex.result",
+)
 
 
 class Machine:

@@ -28,7 +28,7 @@
 namespace phantom {
 namespace {
 
-constexpr size_t kMostArguments = 96, kLargestArgument = 32764;
+constexpr size_t kMostArguments = 96, kLargestArgument = 4096, kLargestTable = 32764;  // 32764: since CUDA 12.1
 
 struct Kernel {
   const char* name;
@@ -113,13 +113,14 @@ void words_on_stack(void** arguments, const Signature& signature, const Stack& s
     uint64_t most_bytes;  // bytes of the argument at most: more would be leftovers of the stack
     bool operator<(const Place& other) const { return first < other.first; }
   } places[kMostArguments + 1];
+  size_t largest = signature.lists.depth ? kLargestTable : kLargestArgument;
   size_t num_places = 0, most = signature.is_known ? std::min(signature.is_written.size(), kMostArguments) : kMostArguments;
   auto* last = reinterpret_cast<void**>(stack.end);
   for (size_t i = 0; i < most && arguments + i < last; i++) {
     uint64_t place = number(arguments[i]);
     if (!stack.holds(place)) break;
     bool is_pointer = signature.is_known && signature.is_pointer[i];
-    places[num_places++] = {place & ~7ull, !signature.is_known || signature.is_written[i], is_pointer ? 8 : kLargestArgument};
+    places[num_places++] = {place & ~7ull, !signature.is_known || signature.is_written[i], is_pointer ? 8 : largest};
   }
   places[num_places++] = {number(arguments) & ~7ull, false, 0};
   std::sort(places, places + num_places);
