@@ -32,10 +32,10 @@ _MOVES = (
     "copy_ cat stack index index_select index_put _index_put_impl_ _unsafe_index index_fill index_add index_copy gather"
     " scatter scatter_add scatter_reduce take tril triu flip roll repeat_interleave masked_scatter one_hot"
 )
-# These also tell whether the matrix is fit for them. If it is not known, the answer is unknown too, even where the
-# device lets the CPU compute it (torch_npu).
-_CHECKED = "linalg_cholesky_ex linalg_inv_ex linalg_ldl_factor_ex linalg_lu_factor_ex _linalg_solve_ex".split()
-# Kernels of these have parameters whose effect their names do not tell. The runtime is told what they write.
+# One of the results of these says if the operator failed. If the matrix is unknown, so is this result, even if the CPU
+# computes it in place of the device (torch_npu).
+_CHECKED = ["linalg_cholesky_ex", "linalg_inv_ex", "linalg_ldl_factor_ex", "linalg_lu_factor_ex", "_linalg_solve_ex"]
+# The names of these kernels do not show which parameters they write, so the runtime gets a list of the tensors.
 _MARKED = frozenset([*f"{_SEARCHES} {_MOVES}".split(), *_CHECKED]) - {"cat", "copy_"}
 _NAMES = frozenset([*f"{_FACTORIES} {_CONDITIONS} {_SEARCHES} {_ARITHMETIC} {_MOVES}".split(), *_CHECKED])
 
@@ -92,7 +92,7 @@ class DefaultOperator(Operator):
         """Returns the function that decides whether all tensors that a call reads may be small and known."""
         may_be_known = self.machine.contents.may_be_known
         read = [(at, name, fate == MADE) for at, name, fate, is_read in self.tensors if is_read]
-        is_copy = self.name == "copy_"  # the simulated runtime copies what the host has
+        is_copy = self.name == "copy_"  # the simulated runtime itself copies data of the host
 
         def is_known(args: Any, kwargs: Any) -> bool:
             count = len(args)

@@ -57,7 +57,7 @@ _ALSO = (
     "copy_",
     "convolution",
     "convolution_backward",
-    # torch_npu has no kernels for these. It runs them on the CPU, with what the device contains.
+    # torch_npu has no kernels for these, and calls those of the CPU.
     "linalg_cholesky_ex.L",
     "linalg_inv_ex.inverse",
     "linalg_ldl_factor_ex.out",
