@@ -56,13 +56,13 @@ class Contents:
         """
         try:
             num_bytes = tensor.nbytes
-        except RuntimeError:  # a sparse tensor
+            if num_bytes > self._limit_bytes:
+                return False
+            if tensor.is_cpu:
+                return not is_made
+            return bool(is_made or not tensor.is_contiguous() or self._peek(None, tensor.data_ptr(), num_bytes))
+        except RuntimeError:  # a sparse tensor, for example
             return False
-        if num_bytes > self._limit_bytes:
-            return False
-        if tensor.is_cpu:
-            return not is_made
-        return bool(is_made or not tensor.is_contiguous() or self._peek(None, tensor.data_ptr(), num_bytes))
 
     def fits(self, sizes: Any, each: int) -> bool:
         """Returns whether a tensor of such sizes would be small, with elements of ``each`` bytes."""
