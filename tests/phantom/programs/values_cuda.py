@@ -78,4 +78,6 @@ assert unknown[unknown > 3].shape == unknown.unique().shape == (4,)
 assumed = json.loads(ask())["assumed_sizes"]
 assert (assumed["fraction"], assumed["count"], len(assumed["places"])) == (1, 3, 2), assumed
 assert "values_cuda.py:" in assumed["last"], assumed
+sparse = torch.sparse_coo_tensor(torch.tensor([[0, 1, 1], [2, 0, 2]]), torch.ones(3), (2, 3)).cuda()
+assert sparse.coalesce().values().shape == (3,), "no two at the same place"
 print("all as documented")

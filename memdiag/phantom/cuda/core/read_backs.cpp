@@ -5,6 +5,7 @@
 //     at::native::_local_scalar_dense_cuda(of)    item(), bool(), float()
 //     at::native::nonzero_out_cuda(of, out)       nonzero(), indexing with a mask: reads back how many there are
 //     at::native::_unique2_cuda(of, …)            unique(): likewise, also along a dimension, unique_consecutive() and isin()
+//     at::native::_coalesce_sparse_cuda(of)       coalesce(): likewise, of the places of a sparse tensor, such as a gradient of an embedding
 //
 // How many elements are not zero is counted where they are known, and else taken to be MEMDIAG_PHANTOM_SELECTED of them (1, all). So are
 // those that are unlike each other. Each such assumption is counted, with its place in the program.
@@ -232,6 +233,19 @@ int64_t count_unlike_along(const void* tensor, int64_t dimension) {
   int64_t size = -1;
   if (told_count() >= 0 || !questions().size || questions().size(tensor, dimension, &size) != 0) return told_count();
   return selected_of(size);
+}
+
+struct OneTensor {  // at::Tensor, likewise
+  ~OneTensor() {}
+  void* tensor;
+};
+
+OneTensor memdiag_phantom_coalesce(const void*) __asm__("_ZN2at6native21_coalesce_sparse_cudaERKNS_6TensorE");
+__attribute__((visibility("default"))) OneTensor memdiag_phantom_coalesce(const void* tensor) {
+  static const auto original = in_torch<OneTensor (*)(const void*)>("libtorch_cuda.so", "_ZN2at6native21_coalesce_sparse_cudaERKNS_6TensorE");
+  static const auto places_of = in_torch<int64_t (*)(const void*)>("libtorch_cpu.so", "_ZN2at4_ops4_nnz4callERKNS_6TensorE");
+  During<int64_t> counting(t_count, places_of ? selected_of(places_of(tensor)) : -1);
+  return original(tensor);
 }
 
 ThreeTensors memdiag_phantom_unique_dim(const void*, int64_t, bool, bool, bool) __asm__("_ZN2at6native15unique_dim_cudaERKNS_6TensorElbbb");
