@@ -45,10 +45,9 @@ def begin(torch: Any, key: str) -> None:
         _machine = Machine(torch, key, limit or LIMIT_BYTES, is_default=not limit)
         _machine.begin()
     except Exception as error:  # noqa: BLE001 - the program continues without computed values
-        if os.environ.get(VARIABLE):
-            sys.stderr.write(
-                f"memdiag: nothing is computed for torch {torch.__version__}: {type(error).__name__}: {error}\n"
-            )
+        sys.stderr.write(
+            f"memdiag: nothing is computed for torch {torch.__version__}: {type(error).__name__}: {error}\n"
+        )
 
 
 def facts() -> Optional[dict[str, Any]]:

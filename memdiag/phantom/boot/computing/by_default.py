@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .operator import MADE, NUMBERS, READ, Operator
+from .operator import MADE, NUMBERS, READ, Operator, Work
 
 LIMIT_BYTES = 1 << 20
-_FACTORIES = "arange range linspace logspace eye tril_indices triu_indices randperm randint random"
+_FACTORIES = "arange range linspace logspace eye tril_indices triu_indices randperm random"
 _CONDITIONS = (
-    "eq ne lt le gt ge isnan isinf isposinf isneginf isin logical_and logical_or logical_xor logical_not any all equal"
-    " bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift is_nonzero signbit"
+    "eq ne lt le gt ge isnan isposinf isneginf isin logical_and logical_or logical_xor logical_not any all equal"
+    " bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift signbit"
 )
 _SEARCHES = (
     "nonzero count_nonzero _unique _unique2 unique_dim unique_consecutive masked_select bucketize searchsorted bincount"
@@ -25,11 +25,11 @@ _SEARCHES = (
 )
 _ARITHMETIC = (
     "add sub rsub mul div floor_divide remainder fmod pow neg abs sign sgn reciprocal sqrt floor ceil round trunc clamp"
-    " clamp_min clamp_max maximum minimum fmax fmin where masked_fill sum prod mean cumsum cumprod cummax cummin diff"
+    " clamp_min clamp_max maximum minimum fmax fmin where masked_fill sum prod mean cumsum cumprod"
     " exp log gcd lcm"
 )
 _MOVES = (
-    "copy_ cat stack index index_select index_put _index_put_impl_ _unsafe_index index_fill index_add index_copy gather"
+    "copy_ cat stack index index_select index_put _index_put_impl_ index_fill index_add index_copy gather"
     " scatter scatter_add scatter_reduce take tril triu flip roll repeat_interleave masked_scatter one_hot"
 )
 # One of the results of these says if the operator failed. If the matrix is unknown, so is this result, even if the CPU
@@ -53,31 +53,28 @@ class DefaultOperator(Operator):
         """Returns the function that PyTorch calls instead of the device's kernel."""
         real, whole, is_known = self._kernel.call_boxed, super().kernel(), self._gate()
         begin, end = self.machine.contents.begin, self.machine.contents.end
-        here, with_numbers, plain = self.machine.here, self._with_numbers_as_tensors, self._plain
-        is_plain = self.machine.torch._C.DisableTorchFunction
+        here, with_tensors, is_plain = self.machine.here, self._with_tensors, self.machine.torch._C.DisableTorchFunction
         base = self.name.partition(".")[0]
-        is_marked, is_checked, forget = base.rstrip("_") in _MARKED, base in _CHECKED, self.machine.contents.forget
+        is_marked, is_checked = base.rstrip("_") in _MARKED, base in _CHECKED
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             with is_plain():
                 is_computed = is_known(args, kwargs)
             if is_computed or getattr(here, "is_computing", False):
                 return whole(keyset, *args, **kwargs)
-            given: Any = args
-            for at in plain:
-                if at < len(args) and isinstance(args[at], NUMBERS):
-                    given = with_numbers(args)
-                    break
-            written = self._written(args, kwargs) if is_marked else []
-            is_begun = is_marked and begin(written, -1)
+            given = with_tensors(args)
+            if not is_marked:
+                return real(keyset, *given, **kwargs)
+            work = Work()
+            work.changed = self._written(args, kwargs)
+            is_begun = begin(work.changed, -1)
             try:
                 result = real(keyset, *given, **kwargs)
             finally:
                 if is_begun:
                     end()
             if is_checked:
-                for tensor in written:
-                    forget(tensor)
+                self._forget(work)
             return result
 
         return kernel

@@ -140,15 +140,11 @@ class Operator:
 
     def kernel(self) -> Callable[..., Any]:
         """Returns the function that PyTorch calls instead of the device's kernel."""
-        machine, real, plain = self.machine, self._kernel.call_boxed, self._plain
+        machine, real, with_tensors = self.machine, self._kernel.call_boxed, self._with_tensors
         begin, end, tally, name = machine.contents.begin, machine.contents.end, machine.tally, self.name
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
-            given: Any = args
-            for at in plain:
-                if at < len(args) and isinstance(args[at], NUMBERS):
-                    given = self._with_numbers_as_tensors(args)
-                    break
+            given = with_tensors(args)
             if machine.is_idle():
                 return real(keyset, *given, **kwargs)
             work, outer = Work(), tally.begin()
@@ -166,11 +162,16 @@ class Operator:
 
         return kernel
 
-    def _with_numbers_as_tensors(self, args: Any) -> list[Any]:
+    def _with_tensors(self, args: Any) -> Any:
         """Converts numbers to tensors where PyTorch passes a number in place of a tensor.
 
         The kernel receives a tensor of the common result type.
         """
+        for at in self._plain:
+            if at < len(args) and isinstance(args[at], NUMBERS):
+                break
+        else:
+            return args
         given = list(args)
         other = next((args[at] for at in self._plain if at < len(args) and not isinstance(args[at], NUMBERS)), None)
         for at in self._plain:
