@@ -145,6 +145,13 @@ def test_the_first_screen_says_that_the_peak_depends_on_assumed_sizes(fraction, 
     assert build_report(opened(phantom=True, phantom_device={})).verdict.assumed == ""
 
 
+@pytest.mark.parametrize(("error", "is_first"), [("ValueError", True), ("KeyboardInterrupt", False), ("", False)])
+def test_an_error_of_a_program_without_problems_of_memory_is_corrected_first(error, is_first, opened):
+    verdict = build_report(opened(error=error)).verdict
+    assert (f"correct the error that ended the program ({error})" in verdict.remedy) == is_first
+    assert verdict.code == "" or not is_first
+
+
 def test_the_assumed_load_of_experts_is_read(opened):
     assert opened(phantom=True, phantom_device={}).recorded.ended.expert_load == ""
     device = {"experts": {"load": "balanced", "count": 4}}

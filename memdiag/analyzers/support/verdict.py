@@ -51,9 +51,12 @@ def verdict(
     own = next((each for each in trace.devices if each.device == device.device), None)
     mine = [finding for finding in findings if finding.device in {None, device.device}]
     results = [result for result in what_if if result.device == device.device]
-    chosen, result = _first(mine, results)
+    error = _error(trace)
+    chosen, result = _first(mine, results) if severity or not error else (None, None)
     remedy = chosen[1].title if chosen else phrase("verdict.first.none")
-    if chosen is None and severity is None:
+    if error and severity is None:
+        remedy = phrase("verdict.first.failed", error=error)
+    elif chosen is None and severity is None:
         chosen = _for_a_lower_peak(mine)
         is_empty = not (own and own.num_events) and not max(_badness(device))
         otherwise = phrase("verdict.first.record" if is_empty else "verdict.first.nothing")
@@ -120,6 +123,12 @@ def _saves_far_more(finding: Finding, best: WhatIf) -> bool:
         and saving.basis != "simulated"
         and saving.expected_bytes > _FAR_MORE * max(best.saved_bytes, 0)
     )
+
+
+def _error(trace: Trace) -> str:
+    """Returns the class of the exception that ended the program, or ""."""
+    error = trace.recorded.ended.error if trace.recorded else ""
+    return "" if error == KeyboardInterrupt.__name__ else error
 
 
 def _for_a_lower_peak(findings: Sequence[Finding]) -> _Chosen | None:
