@@ -83,6 +83,12 @@ class LargestFit:
     phantom_device: str | None
     folder: str
 
+    @property
+    def failing_below(self) -> int | None:
+        """Largest tried value below ``largest_fitting`` that does not fit; None: all of them fit."""
+        best = self.largest_fitting
+        return max((one.value for one in self.trials if best and one.value < best and not one.fits), default=None)
+
     def trial_of(self, value: int | None) -> Trial | None:
         """Returns the run with a value; None: the value was not tried."""
         return next((trial for trial in self.trials if trial.value == value), None)

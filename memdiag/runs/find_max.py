@@ -5,7 +5,8 @@ straight line through the peaks of two runs that fitted predicts where memory en
 If that fails, the range is halved. The answer depends on two runs only: the last that fitted and the first that did
 not, one step apart.
 
-memdiag assumes that larger values need at least as much memory, so values above the first failure are not tried.
+memdiag assumes that larger values need at least as much memory, so values above the first failure are not tried. The
+value below the answer is tried at the end, to check this assumption where it matters most.
 """
 
 from __future__ import annotations
@@ -92,16 +93,20 @@ def find_max(
     folder = run_folder.make(order.output)
     trials: list[Trial] = []
     fits, fails = -1, values.last + 1
-    while fails - fits > 1:
-        place = next_place(trials, values, fits, fails, _capacity(order, trials))
-        trial = _run(order, values, place, folder.path, listener)
-        trials.append(trial)
+
+    def fits_at(place: int) -> bool:
+        trials.append(_run(order, values, place, folder.path, listener))
         if on_trial is not None:
-            on_trial(values, trial)
-        fits, fails = (place, fails) if trial.fits else (fits, place)
+            on_trial(values, trials[-1])
+        return trials[-1].fits
+
+    while fails - fits > 1 and fails > 0:
+        place = next_place(trials, values, fits, fails, _capacity(order, trials))
+        fits, fails = (place, fails) if fits_at(place) else (fits, place)
         _leave_boundary(folder.path, values, trials, fits, fails)
-        if not trial.fits and place == 0:
-            break
+    if 0 < fits < values.last and all(trial.place != fits - 1 for trial in trials):
+        fits_at(fits - 1)
+        _leave_boundary(folder.path, values, trials, fits, fails)
     largest = values.at(fits) if fits >= 0 else None
     failing = values.at(fails) if fails <= values.last else None
     found = LargestFit(values, tuple(trials), largest, failing, order.phantom, folder.shown)

@@ -93,6 +93,16 @@ def test_a_table_for_people(tmp_path):
     assert done.stderr == ""
 
 
+def test_the_value_below_the_answer_is_tried(tmp_path):
+    program = PROGRAM.replace("if batch > most", "if batch > most or batch == 10")
+    done = found(tmp_path, "batch=1..64", sys.executable, "-c", program, "{batch}", "11", options=["--json"])
+    report = json.loads(done.stdout)
+    assert (report["largest_fitting"], report["smallest_failing"], len(report["notes"])) == (11, 12, 1)
+    assert report["notes"][0].startswith("batch=10 does not fit, although batch=11 does")
+    (run,) = tmp_path.glob("memdiag-*")
+    assert sorted(path.name for path in run.iterdir()) == ["batch=11", "batch=12", "find-max.json"]
+
+
 def test_all_fit_and_none_fits(tmp_path):
     done = trained(tmp_path, "batch=1..64", 64)
     assert (done.returncode, done.stdout.count("  fits ")) == (0, 2)

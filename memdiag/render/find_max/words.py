@@ -14,6 +14,9 @@ def notes(found: LargestFit) -> list[Phrase]:
         return []
     name = f"{found.values.name}={best.value}"
     said = []
+    if found.failing_below is not None:
+        below = f"{found.values.name}={found.failing_below}"
+        said.append(phrase("find_max.note.below", value=name, below=below, name=found.values.name))
     if best.peak_reserved_bytes is None:
         said.append(phrase("find_max.note.nothing", value=name))
     elif best.num_steps < 2:
