@@ -129,9 +129,12 @@ def _computed(given: Any) -> str:
     return phrase("notes.phantom.computed", count=known["computed"], limit=limit, partly=partly, others=others)
 
 
+def _num_reads(given: Any) -> int:
+    return _number(given.get("count")) if isinstance(given, dict) else 0
+
+
 def _read_backs(given: Any, values: Any) -> str:
-    count = _number(given.get("count")) if isinstance(given, dict) else 0
-    if not count:
+    if not (count := _num_reads(given)):
         return ""
     return phrase(
         "notes.phantom.read", count=count, places=_places(given), values=_text(values) or phrase("notes.phantom.zeros")
@@ -142,12 +145,13 @@ def assumed_sizes_in(own: Mapping[str, Any]) -> AssumedSizes | None:
     """Returns the sizes that a simulated device assumed; None for none, or for invalid counts."""
     device = own.get("phantom_device")
     given = device.get("assumed_sizes") if isinstance(device, dict) else None
-    if not isinstance(given, dict):
+    if not isinstance(device, dict) or not isinstance(given, dict):
         return None
     count, fraction = _number(given.get("count")), given.get("fraction")
     if not count or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
         return None
-    return AssumedSizes(count, float(fraction), next((where for where, _ in _known_places(given)), ""))
+    place = next((where for where, _ in _known_places(given)), "")
+    return AssumedSizes(count, float(fraction), place, _num_reads(device.get("read_backs")))
 
 
 def expert_load_in(own: Mapping[str, Any]) -> str:
@@ -159,7 +163,8 @@ def expert_load_in(own: Mapping[str, Any]) -> str:
 
 def _sizes(found: AssumedSizes, places: Phrase | str) -> Phrase:
     if found.fraction == 1:
-        return phrase("notes.phantom.sizes.all", count=found.count, places=places)
+        unless = phrase("notes.phantom.sizes.unless", count=found.num_reads) if found.num_reads else ""
+        return phrase("notes.phantom.sizes.all", count=found.count, places=places, unless=unless)
     return phrase("notes.phantom.sizes", count=found.count, places=places, fraction=f"{found.fraction:g}")
 
 

@@ -34,11 +34,14 @@ class AssumedSizes:
         count: How many.
         fraction: Fraction of elements, from 0 to 1, that masks, nonzero and unique select in this run.
         place: The first place in the program, such as "train.py:17", or "" if unknown.
+        num_reads: Other values that the program read and the device did not compute. If the program skips work because
+            of such a value (``if mask.any():``), the largest sizes are no upper bound.
     """
 
     count: int
     fraction: float
     place: str = ""
+    num_reads: int = 0
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,15 @@ def test_an_error_of_a_program_without_problems_of_memory_is_corrected_first(err
     assert verdict.code == "" or not is_first
 
 
+@pytest.mark.parametrize(("count", "which"), [(1, "a value"), (7, "one of 7 values")])
+def test_the_largest_sizes_are_no_certain_bound_if_the_program_read_made_up_values(count, which, opened):
+    device = {"assumed_sizes": {"fraction": 1.0, "count": 3}, "read_backs": {"count": count}}
+    trace = opened(phantom=True, phantom_device=device)
+    skips = f"upper bound, unless the program skips work because of {which} that it read"
+    assert skips in build_report(trace).verdict.assumed
+    assert skips in notes_of(trace)["MD932"]
+
+
 def test_the_assumed_load_of_experts_is_read(opened):
     assert opened(phantom=True, phantom_device={}).recorded.ended.expert_load == ""
     device = {"experts": {"load": "balanced", "count": 4}}

@@ -179,7 +179,8 @@ def _assumed_sizes(trace: Trace) -> Phrase | str:
         return ""
     place = phrase("verdict.assumed.place", place=sizes.place) if sizes.place else ""
     if sizes.fraction == 1:
-        return phrase("verdict.assumed.all", count=sizes.count, place=place)
+        unless = phrase("verdict.assumed.unless", count=sizes.num_reads) if sizes.num_reads else ""
+        return phrase("verdict.assumed.all", count=sizes.count, place=place, unless=unless)
     return phrase("verdict.assumed.fraction", count=sizes.count, place=place, fraction=f"{sizes.fraction:g}")
 
 
