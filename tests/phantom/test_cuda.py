@@ -55,6 +55,18 @@ def test_managed_memory_is_the_hosts_and_does_not_count(tmp_path):
     assert json.loads(done.stdout) == {"statuses": [0, 0, 0], "values": [7, 3, 7], "taken": 0}
 
 
+def test_numba_starts_which_needs_functions_that_the_device_does_not_support(tmp_path):
+    """Numba takes the address of cuIpcOpenMemHandle in this way when it begins."""
+    program = """
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+print(bool(ctypes.cast(driver.cuIpcOpenMemHandle_v2, ctypes.c_void_p)), driver.cuIpcOpenMemHandle(None, None, 0))
+"""
+    done = run(["-c", program], tmp_path)
+    assert done.stdout == "True 801\n", done.stderr[-2000:]
+    assert "cannot imitate cuIpcOpenMemHandle of libcuda" in done.stderr
+
+
 def test_the_management_library_states_processors_and_pci_address(tmp_path):
     done = run([PROGRAMS / "nvml_cuda.py"], tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]

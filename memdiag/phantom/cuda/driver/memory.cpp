@@ -182,12 +182,16 @@ API int cuMemsetD32_v2(uint64_t to, unsigned value, size_t count) { return set(n
 API int cuMemsetD32Async(uint64_t to, unsigned value, size_t count, Stream stream) { return set(stream, to, value, 4, count); }
 API int cuStreamWriteValue32_v2(Stream stream, uint64_t to, unsigned value, unsigned) { return set(stream, to, value, 4, 1); }
 API int cuStreamWaitValue32_v2(Stream, uint64_t, unsigned, unsigned) { return kSuccess; }
+// Numba asks for the address of this one when it begins, and fails if there is none, although it may never call it.
+API int cuIpcOpenMemHandle_v2(uint64_t*, ...) { return no_such("cuIpcOpenMemHandle"); }
+API int cuIpcGetMemHandle(void*, uint64_t) { return no_such("cuIpcGetMemHandle"); }
+API int cuIpcCloseMemHandle(uint64_t) { return no_such("cuIpcCloseMemHandle"); }
 
 API int cuMulticastCreate(void*, ...) { return no_such("cuMulticastCreate"); }
 API int cuMulticastAddDevice(void*, ...) { return no_such("cuMulticastAddDevice"); }
 API int cuMulticastBindMem(void*, ...) { return no_such("cuMulticastBindMem"); }
 API int cuMulticastUnbind(void*, ...) { return no_such("cuMulticastUnbind"); }
 
-ALSO_PLAIN(cuMemAlloc) ALSO_PLAIN(cuMemFree) ALSO_PLAIN(cuMemGetAddressRange) ALSO_PLAIN(cuMemcpyHtoD) ALSO_PLAIN(cuMemcpyHtoDAsync)
+ALSO_PLAIN(cuIpcOpenMemHandle) ALSO_PLAIN(cuMemAlloc) ALSO_PLAIN(cuMemFree) ALSO_PLAIN(cuMemGetAddressRange) ALSO_PLAIN(cuMemcpyHtoD) ALSO_PLAIN(cuMemcpyHtoDAsync)
 ALSO_PLAIN(cuMemcpyDtoH) ALSO_PLAIN(cuMemcpyDtoHAsync) ALSO_PLAIN(cuMemcpyDtoD) ALSO_PLAIN(cuMemcpyDtoDAsync) ALSO_PLAIN(cuMemsetD8)
 ALSO_PLAIN(cuMemsetD16) ALSO_PLAIN(cuMemsetD32) ALSO_PLAIN(cuStreamWriteValue32) ALSO_PLAIN(cuStreamWaitValue32)
