@@ -23,6 +23,19 @@ def test_a_mask_that_the_host_wrote_is_known_after_it_was_used(tmp_path):
     assert done.stdout == "[3000, 3000, 3000, 3000]\n", done.stderr[-2000:]
 
 
+def test_masks_that_are_views_are_counted(tmp_path):
+    done = run([PROGRAMS / "mask_views.py"], tmp_path)
+    found = json.loads(done.stdout)
+    assert found == {
+        "expanded": 8,
+        "slice": 3,
+        "backward": [8],
+        "assumed": 0,
+        "unknown": [8],
+        "place": "outside of Python",  # in a backward pass, and not a line of memdiag
+    }, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("kind", ["attention", "amp", "checkpointing", "graph", "convolutions", "lstm"])
 def test_two_runs_have_the_same_allocator_events(kind, tmp_path):
     first, second = (run([PROGRAMS / "train_cuda.py", kind], tmp_path) for _ in range(2))

@@ -108,7 +108,9 @@ struct Questions {
   using Question = int (*)(const void*, Answer*);
   Question<int32_t> type = in_torch<Question<int32_t>>("libtorch_cpu.so", "aoti_torch_get_dtype");
   Question<int64_t> count = in_torch<Question<int64_t>>("libtorch_cpu.so", "aoti_torch_get_numel");
-  Question<int64_t> storage_bytes = in_torch<Question<int64_t>>("libtorch_cpu.so", "aoti_torch_get_storage_size");
+  Question<int64_t> dimensions = in_torch<Question<int64_t>>("libtorch_cpu.so", "aoti_torch_get_dim");
+  Question<int64_t*> sizes = in_torch<Question<int64_t*>>("libtorch_cpu.so", "aoti_torch_get_sizes");
+  Question<int64_t*> strides = in_torch<Question<int64_t*>>("libtorch_cpu.so", "aoti_torch_get_strides");
   Question<void*> data = in_torch<Question<void*>>("libtorch_cpu.so", "aoti_torch_get_data_ptr");
   int (*size)(const void*, int64_t, int64_t*) = in_torch<int (*)(const void*, int64_t, int64_t*)>("libtorch_cpu.so", "aoti_torch_get_size");
 };
@@ -128,20 +130,54 @@ int64_t selected_of(int64_t count) {
   return static_cast<int64_t>(static_cast<double>(count) * config().selected);
 }
 
+// How many elements of a tensor are not zero; -1: not all bytes from its first to its last element are known, or there are too many.
+// A mask is often a view: expanded to the shape of what it selects from, or a slice.
+int64_t count_known(const void* tensor) {
+  struct Dimension {
+    int64_t size, stride, at;
+  };
+  int64_t num_dimensions = ask<int64_t>(questions().dimensions, tensor, -1), repeated = 1, last = 0, count = 1;
+  auto* sizes = ask<int64_t*>(questions().sizes, tensor, nullptr);
+  auto* strides = ask<int64_t*>(questions().strides, tensor, nullptr);
+  unsigned each = type_bytes(ask<int32_t>(questions().type, tensor, kAnyType));
+  if (!each || num_dimensions < 0 || (num_dimensions && (!sizes || !strides))) return -1;
+  std::vector<Dimension> steps;
+  for (int64_t i = 0; i < num_dimensions; i++) {
+    if (strides[i] < 0) return -1;
+    if (strides[i] == 0) {
+      repeated *= sizes[i];
+      continue;
+    }
+    last += (sizes[i] - 1) * strides[i];
+    count *= sizes[i];
+    steps.push_back({sizes[i], strides[i], 0});
+  }
+  constexpr int64_t most = kMostCounted;
+  if (last >= most || count > most) return -1;
+  uint64_t first = number(ask<void*>(questions().data, tensor, nullptr)), bytes = static_cast<uint64_t>(last + 1) * each;
+  if (bytes > kMostCounted || !is_known(first, bytes)) return -1;
+  std::vector<char> known(bytes);
+  read_known(known.data(), first, bytes);
+  int64_t found = 0, offset = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const char* element = &known[static_cast<uint64_t>(offset) * each];
+    found += std::any_of(element, element + each, [](char one) { return one != 0; });
+    for (size_t at = steps.size(); at-- > 0;) {
+      offset += steps[at].stride;
+      if (++steps[at].at < steps[at].size) break;
+      offset -= steps[at].size * steps[at].stride;
+      steps[at].at = 0;
+    }
+  }
+  return found * repeated;
+}
+
 int64_t count_not_zero(const void* tensor) {
   if (told_count() >= 0) return told_count();
   int64_t count = ask<int64_t>(questions().count, tensor, -1);
   if (count <= 0) return count;
-  unsigned each = type_bytes(ask<int32_t>(questions().type, tensor, kAnyType));
-  uint64_t first = number(ask<void*>(questions().data, tensor, nullptr)), bytes = static_cast<uint64_t>(count) * each;
-  // A view with holes has no more elements than fit from here on, which are not all its own: then nothing is counted.
-  bool is_dense = ask<int64_t>(questions().storage_bytes, tensor, -1) == static_cast<int64_t>(bytes);
-  if (!each || !is_dense || bytes > kMostCounted || !is_known(first, bytes)) return selected_of(count);
-  std::vector<char> known(bytes);
-  read_known(known.data(), first, bytes);
-  int64_t found = 0;
-  for (uint64_t at = 0; at < bytes; at += each) found += std::any_of(&known[at], &known[at] + each, [](char one) { return one != 0; });
-  return found;
+  int64_t found = count_known(tensor);
+  return found >= 0 ? found : selected_of(count);
 }
 
 }  // namespace
