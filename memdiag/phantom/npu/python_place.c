@@ -49,9 +49,11 @@ static void look_up(void) {
   memcpy(&python.is_finalizing, &found, sizeof found);
 }
 
+/* No line of memdiag is a place in the program: on autograd's thread, an operator that memdiag wraps may be the only frame. */
+static int is_of_memdiag(const char *path) { return strstr(path, "/memdiag/recorder/") || strstr(path, "/memdiag/phantom/"); }
+
 static int is_installed(const char *path) {
-  return strstr(path, "site-packages") || strstr(path, "dist-packages") || strstr(path, "/lib/python3") || *path == '<' ||
-         strstr(path, "/memdiag/recorder/") || strstr(path, "/memdiag/phantom/");  // from a checkout
+  return strstr(path, "site-packages") || strstr(path, "dist-packages") || strstr(path, "/lib/python3") || *path == '<';
 }
 
 /* Writes "file:line" of a frame; returns whether it is of no installed package. */
@@ -59,7 +61,7 @@ static int describe(object_t *frame, char *text, size_t room) {
   int is_own = 0;
   object_t *code = python.code(frame), *name = python.attribute(code, "co_filename");
   const char *file = name ? python.text(name) : NULL;
-  if (file) {
+  if (file && !is_of_memdiag(file)) {
     snprintf(text, room, "%s:%d", file, python.line(frame));
     is_own = !is_installed(file);
   }

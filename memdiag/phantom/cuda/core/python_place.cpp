@@ -53,9 +53,11 @@ struct Python {
   }
 };
 
+// No line of memdiag is a place in the program: on autograd's thread, an operator that memdiag wraps may be the only frame.
+bool is_own(const char* path) { return strstr(path, "/memdiag/recorder/") || strstr(path, "/memdiag/phantom/"); }
+
 bool is_installed(const char* path) {
-  return strstr(path, "site-packages") || strstr(path, "dist-packages") || strstr(path, "/lib/python3") || *path == '<' ||
-         strstr(path, "/memdiag/recorder/") || strstr(path, "/memdiag/phantom/");  // from a checkout
+  return strstr(path, "site-packages") || strstr(path, "dist-packages") || strstr(path, "/lib/python3") || *path == '<' || is_own(path);
 }
 
 std::string file_of(const Python& python, Object* frame) {
@@ -82,7 +84,7 @@ std::string python_place() {
   if (frame) python->increase(frame);
   while (frame) {
     std::string file = file_of(*python, frame);
-    if (innermost.empty() || !is_installed(file.c_str())) {
+    if (!is_own(file.c_str()) && (innermost.empty() || !is_installed(file.c_str()))) {
       std::string place = file + ":" + std::to_string(python->line(frame));
       if (innermost.empty()) innermost = place;
       if (!is_installed(file.c_str())) own = place;
