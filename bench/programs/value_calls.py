@@ -1,9 +1,13 @@
-"""Short programs around libraries that read indices, masks or lengths of the device: value_calls.py NAME [DEVICE].
+"""Short programs around libraries that read indices, masks or lengths of the device.
+
+    value_calls.py NAME [DEVICE [SIZE]]
 
 Names: crf (torchcrf: Viterbi decoding), differential (torchdiffeq: dopri5 with the adjoint method), stochastic
 (torchsde: Milstein), conformer (torchaudio: an encoder for sequences of varying length, CTC), metrics (lightning with
 torchmetrics), averaged (update_bn of PyTorch), forecast (pytorch-forecasting: a temporal fusion transformer), pairs
 (pytorch-metric-learning: a miner of triplets), augmented (kornia: random images).
+
+SIZE is the number of examples of a batch, or of paths of a differential equation.
 """
 
 import sys
@@ -14,6 +18,7 @@ from torch.nn import functional
 
 NAME = sys.argv[1]
 DEVICE = (sys.argv[2:] or ["cuda"])[0]
+SIZE = int((sys.argv[3:] or ["0"])[0])
 STEPS = 3
 
 
@@ -32,10 +37,11 @@ def crf():
 
     scores = nn.Sequential(nn.Embedding(100, 32), nn.Linear(32, 5)).to(DEVICE)
     layer = CRF(5, batch_first=True).to(DEVICE)
-    lengths = torch.randint(5, 20, (8,))
+    size = SIZE or 8
+    lengths = torch.randint(5, 20, (size,))
     lengths[0] = 20
     mask = (torch.arange(20)[None] < lengths[:, None]).to(DEVICE)
-    words, tags = torch.randint(100, (8, 20)).to(DEVICE), torch.randint(5, (8, 20)).to(DEVICE)
+    words, tags = torch.randint(100, (size, 20)).to(DEVICE), torch.randint(5, (size, 20)).to(DEVICE)
     train([*scores.parameters(), *layer.parameters()], lambda: -layer(scores(words), tags, mask=mask))
     print(sum(map(len, layer.decode(scores(words), mask=mask))), "tags")
 
@@ -63,7 +69,7 @@ def differential():
     from torchdiffeq import odeint_adjoint
 
     flow, times = Flow().to(DEVICE), torch.linspace(0, 1, 10, device=DEVICE)
-    start = torch.rand(100, 2).to(DEVICE)
+    start = torch.rand(SIZE or 100, 2).to(DEVICE)
     train(flow.drift.parameters(), lambda: odeint_adjoint(flow, start, times).abs().mean())
 
 
@@ -72,7 +78,7 @@ def stochastic():
     from torchsde import sdeint
 
     flow, times = Flow().to(DEVICE), torch.linspace(0, 1, 20, device=DEVICE)
-    start = torch.full((32, 2), 0.1, device=DEVICE)
+    start = torch.full((SIZE or 32, 2), 0.1, device=DEVICE)
     train(flow.parameters(), lambda: sdeint(flow, start, times, dt=0.02, method="milstein").square().mean())
 
 
@@ -81,9 +87,10 @@ def conformer():
     from torchaudio.models import Conformer
 
     encoder = Conformer(80, num_heads=4, ffn_dim=128, num_layers=2, depthwise_conv_kernel_size=31).to(DEVICE)
-    lengths = torch.tensor([190, 60, 120, 80]).to(DEVICE)
-    sound = torch.rand(4, int(lengths.max()), 80, device=DEVICE)
-    words, num_words = torch.randint(1, 80, (4, 10), device=DEVICE), torch.full((4,), 10, device=DEVICE)
+    size = SIZE or 4
+    lengths = torch.tensor([(190, 60, 120, 80)[row % 4] for row in range(size)]).to(DEVICE)
+    sound = torch.rand(size, int(lengths.max()), 80, device=DEVICE)
+    words, num_words = torch.randint(1, 80, (size, 10), device=DEVICE), torch.full((size,), 10, device=DEVICE)
 
     def loss():
         encoded, left = encoder(sound, lengths)
@@ -120,7 +127,9 @@ def metrics():
         def configure_optimizers(self):
             return torch.optim.Adam(self.parameters())
 
-    loader = DataLoader(TensorDataset(torch.randn(128, 784), torch.randint(10, (128,))), 32)
+    size = SIZE or 32
+    rows = 4 * size
+    loader = DataLoader(TensorDataset(torch.randn(rows, 784), torch.randint(10, (rows,))), size)
     lightning.Trainer(
         max_epochs=2,
         accelerator="gpu" if DEVICE == "cuda" else "cpu",
@@ -140,7 +149,7 @@ def averaged():
         DEVICE
     )
     average = AveragedModel(net)
-    batches = [(torch.randn(8, 3, 32, 32), torch.randint(10, (8,))) for _ in range(4)]
+    batches = [(torch.randn(SIZE or 8, 3, 32, 32), torch.randint(10, (SIZE or 8,))) for _ in range(4)]
     rows, labels = (part.to(DEVICE) for part in batches[0])
     train(net.parameters(), lambda: functional.cross_entropy(net(rows), labels))
     average.update_parameters(net)
@@ -154,11 +163,12 @@ def forecast():
     import pandas as pd
     from pytorch_forecasting import TemporalFusionTransformer, TimeSeriesDataSet
 
+    length = max(60, SIZE + 8)  # each group has about SIZE series that are long enough
     table = pd.DataFrame(
         {
-            "group": np.repeat(["a", "b", "c"], 60),
-            "time": np.tile(np.arange(60), 3),
-            "value": np.random.default_rng(0).random(180).astype("float32"),
+            "group": np.repeat(["a", "b", "c"], length),
+            "time": np.tile(np.arange(length), 3),
+            "value": np.random.default_rng(0).random(3 * length).astype("float32"),
         }
     )
     series = TimeSeriesDataSet(
@@ -183,7 +193,7 @@ def forecast():
         enable_progress_bar=False,
     ).fit(
         TemporalFusionTransformer.from_dataset(series, hidden_size=8, optimizer="adam"),
-        series.to_dataloader(train=True, batch_size=16),
+        series.to_dataloader(train=True, batch_size=SIZE or 16),
     )
 
 
@@ -192,7 +202,8 @@ def pairs():
     from pytorch_metric_learning import losses, miners
 
     net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32)).to(DEVICE)
-    rows, labels = torch.randn(64, 64, device=DEVICE), torch.randint(8, (64,)).to(DEVICE)
+    size = SIZE or 64
+    rows, labels = torch.randn(size, 64, device=DEVICE), torch.randint(8, (size,)).to(DEVICE)
     loss, miner = losses.TripletMarginLoss(), miners.MultiSimilarityMiner()
 
     def loss_of():
@@ -214,7 +225,8 @@ def augmented():
     )
     net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
     net = net.to(DEVICE)
-    images, labels = torch.rand(8, 3, 64, 64, device=DEVICE), torch.randint(10, (8,), device=DEVICE)
+    size = SIZE or 8
+    images, labels = torch.rand(size, 3, 64, 64, device=DEVICE), torch.randint(10, (size,), device=DEVICE)
     train(net.parameters(), lambda: functional.cross_entropy(net(changes(images)), labels))
 
 
