@@ -152,6 +152,7 @@ def check(
     found.by_hand = {part: size for part, size in counted.items() if part in CATEGORIES.values()}
     with tempfile.TemporaryDirectory(prefix="check-") as scratch:
         ready = unpack(program, given.device.partition(":")[0], given, commits, Path(scratch) / "source")
+        whole = f"{given.device},devices={program.devices}" if program.devices else given.device
 
         def record(name: str, device: str, arguments: list[str], *options: str) -> tuple[int, str, Path]:
             output = Path(scratch) / name
@@ -161,13 +162,13 @@ def check(
             status, _, _, said = run(command, ready.folder, ready.environment, limit)
             return status, said, output
 
-        status, said, output = record("plain", given.device, [])
+        status, said, output = record("plain", whole, [])
         if status:
             raise RuntimeError(f"{found.name} ended with exit status {status}: {said[-500:]}")
         found.by_category = categories(next(output.glob("rank0.pkl")))
         if kept is not None:
             return found
-        small = f"{given.device},room={search.room}"
+        small = f"{whole},room={search.room}"
         status, said, output = record(
             "search", small, search.argument.split(), "--find-max", f"batch={search.low}..{search.high}"
         )
