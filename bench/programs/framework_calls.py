@@ -189,7 +189,7 @@ def overlap():
     optimizer = torch.optim.Adam(layers.parameters())
     api = getattr(torch, DEVICE)
     stream = api.Stream() if DEVICE != "cpu" else None
-    data = TensorDataset(torch.randn(64, 32, 128))
+    data = TensorDataset(torch.randn(max(64, 2 * SIZE), 32, 128))
     for (batch,) in DataLoader(data, batch_size=SIZE or 8, num_workers=2, pin_memory=stream is not None):
         values = batch
         if stream is not None:
