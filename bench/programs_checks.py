@@ -102,6 +102,21 @@ SEARCHES = {
     "pytorch/examples super_resolution": Search("--testBatchSize 1 --batchSize {batch}", "128MiB", 12),
     "nanoGPT bench.py inside torch.profiler": Search("--batch_size={batch}", "3890MiB", 20),
     "cleanrl sac_continuous_action": Search("--batch-size {batch}", "90MiB", 8000),
+    "keras Keras with the torch backend": Search("{batch}", "134MiB", 256, low=16),
+    "torchsde Milstein": Search("{batch}", "220MiB", 30_000, low=3000),
+    "kornia random images": Search("{batch}", "138MiB", 100, low=40),
+    "torchaudio Conformer, sequences of varying length": Search("{batch}", "142MiB", 40, low=4),
+    "pytorch-metric-learning triplets of a miner": Search("{batch}", "578MiB", 80, low=24),
+    "PyTorch averaged weights, update_bn": Search("{batch}", "158MiB", 1000, low=300),
+    "torchcrf Viterbi decoding": Search("{batch}", "88MiB", 1300, low=700),
+    "pytorch-forecasting temporal fusion transformer": Search("{batch}", "80MiB", 700, low=350),
+    "flash-linear-attention gated linear attention": Search("--batch {batch}", "914MiB", 16),
+    "lightning torchmetrics, early stopping": Search("{batch}", "102MiB", 6500, low=4000),
+    "nanoGPT compiled": Search("--batch_size={batch}", "1682MiB", 100, low=40),
+    "pytorch/examples mnist_forward_forward": Search(
+        "--epochs 1 --test_size 16 --train_size {batch}", "126MiB", 400, low=200
+    ),
+    "PyTorch-GAN wgan_gp": Search("--batch_size {batch}", "120MiB", 240, low=120),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
