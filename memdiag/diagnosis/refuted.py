@@ -109,6 +109,12 @@ def is_solution(result: WhatIf) -> bool:
     return bool(result.num_recorded_ooms) and not result.num_ooms
 
 
+def is_stuck(results: Iterable[WhatIf]) -> bool:
+    """Returns whether an allocation failed in the recording, and some allocation fails in each replay."""
+    results = tuple(results)
+    return any(each.num_recorded_ooms for each in results) and not any(map(is_solution, results))
+
+
 def setting_words(result: WhatIf) -> str:
     """Returns the settings of a replay for display: ``expandable_segments:True``, or a text for no settings."""
     return result.conf or phrase("offered.none")

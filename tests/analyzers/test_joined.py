@@ -3,13 +3,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.failures import every_failure, numbers
 from memdiag.analyzers.support.joined import PER_BATCH, _growth, join
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.growth import despite_growth
 from memdiag.oom.read import read_text
-from memdiag.results.finding import Evidence, Finding
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.oom import Judgement, OomReport
+from memdiag.results.report import WhatIf
 from memdiag.text import catalogue, phrase
 from memdiag.units import GIB, MIB
 from tests.analyzers.joined_messages import joined, message, parts, says
@@ -341,3 +343,25 @@ def test_remedies_of_the_batch_are_known_by_keys_that_exist():
             f"{area}.{name}" for name, text in catalogue(area).items() if any(word in text["en"] for word in words)
         }
         assert {key for key in titles if not key.endswith((".when", ".caveat"))} <= PER_BATCH, area
+
+
+@pytest.mark.parametrize(("num_ooms", "codes"), [(0, ["MD201"]), (1, ["MD101", "MD201"])])
+def test_less_memory_comes_first_if_no_setting_gets_past_the_failure(num_ooms, codes, pieces, monkeypatch):
+    pieces.oom(50 * MIB, device_free=4 * MIB, where="big3")
+
+    def build(*args, **options):
+        report = build_report(*args, **options)
+        found = [finding for finding in report.findings if finding.code == "MD201"]
+        less = Finding(
+            "MD101", "warning", "most of it is activations", fixes=(Fix("recompute", "code", "checkpoint()"),)
+        )
+        change = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        replayed = (WhatIf(0, change, ("MD201",), False, GIB, 0, 0, num_ooms, 1, "exact", ""),)
+        verdict = replace(report.verdict, code=codes[0])
+        return replace(report, findings=(*found, less), what_if=replayed, verdict=verdict)
+
+    monkeypatch.setattr("memdiag.analyzers.support.joined.build_report", build)
+    only = told(pieces)
+    assert only.judgement.verdict == "fragmentation"
+    assert [finding.code for finding in only.findings if finding.code.startswith("MD")][: len(codes)] == codes
+    assert ("MD101" in {finding.code for finding in only.findings}) == (num_ooms == 1)

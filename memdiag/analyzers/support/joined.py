@@ -28,7 +28,7 @@ from memdiag.analyzers.support.failures import (
 )
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.growth import GrowingMemory, despite_growth
-from memdiag.diagnosis.refuted import without_refuted
+from memdiag.diagnosis.refuted import is_stuck, without_refuted
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.demand import PER_BATCH
 from memdiag.diagnosis.remedies.devices import with_neighbours_named
@@ -137,8 +137,11 @@ class _Joiner:
             kept = advise(Found(0, 0, message.dialect, message.framework, message.backend, fields), judgement)
         if private and found:
             kept = _as_reported(kept, found)
-        special = tuple(finding for finding in special if finding.code in _RELEVANT.get(judgement.verdict, _OUTSIDE))
-        special = _without_repeats(sorted(special, key=lambda finding: not _is_root(finding)))
+        relevant, first = _RELEVANT.get(judgement.verdict, _OUTSIDE), ""
+        if found and judgement.verdict == "fragmentation" and is_stuck(found.what_if):  # only less memory helps
+            relevant, first = relevant | _AMOUNT, found.verdict.code if found.verdict else ""
+        special = tuple(finding for finding in special if finding.code in relevant)
+        special = _without_repeats(sorted(special, key=lambda finding: (not _is_root(finding), finding.code != first)))
         kept = _without_batch(kept, failure)
         kept = without_refuted(kept, found.what_if if found else ())
         settings = AllocatorSettings.of(self.trace)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag.analyzers.support.experts import experts_without_load
-from memdiag.diagnosis.refuted import best_of, is_relevant, is_solution
+from memdiag.diagnosis.refuted import best_of, is_relevant, is_solution, is_stuck
 from memdiag.results.finding import SEVERITIES, Finding, Fix, Severity
 from memdiag.results.report import DeviceReport, Verdict, WhatIf
 from memdiag.text import Phrase, joined, phrase
@@ -161,8 +161,7 @@ def _prediction(finding: Finding | None, result: WhatIf | None, results: Sequenc
         basis = phrase(f"verdict.basis.{finding.saving.basis}")
         return phrase("verdict.predicted.code", saving=format_bytes(finding.saving.expected_bytes), basis=basis)
     if results:
-        stuck = any(each.num_recorded_ooms for each in results) and not any(is_solution(each) for each in results)
-        return phrase("verdict.predicted.stuck" if stuck else "verdict.predicted.none", count=len(results))
+        return phrase("verdict.predicted.stuck" if is_stuck(results) else "verdict.predicted.none", count=len(results))
     return phrase("verdict.predicted.unknown" if replay else "verdict.predicted.skipped")
 
 
