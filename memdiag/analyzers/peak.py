@@ -219,10 +219,15 @@ def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:
 
 
 def _loss_in_chunks(view: DeviceView) -> Iterator[Fix]:
-    """Yields the remedy of MD105; a program without Transformers gets a loop, since liger-kernel patches its models."""
-    has_transformers = any("/transformers/" in frame.filename for frame in view.trace.stacks.frames)
+    """Yields the remedy of MD105: a loop, unless the model is a causal one of Transformers, which liger-kernel patches.
+
+    It does not patch others, such as T5 and BERT. Since 4.46, causal models of Transformers share one loss function.
+    """
+    frames = view.trace.stacks.frames
+    is_causal = any("ForCausalLM" in text for text in (*(frame.name for frame in frames), *view.trace.strings))
+    has_liger = is_causal and any("/transformers/" in frame.filename for frame in frames)
     for fix in AllocatorSettings.of(view.trace).offers("loss-in-chunks"):
-        yield fix if has_transformers else replace(fix, change=_CHUNKS)
+        yield fix if has_liger else replace(fix, change=_CHUNKS)
 
 
 def _passing_in(view: DeviceView, phase: int) -> Array:

@@ -189,8 +189,21 @@ def test_logits_and_their_loss():
     assert numbers(finding, "held by the loss")[0][0] >= 24 * program.size
     assert numbers(finding, "allocated at")[0][1] == "train.py:30 loss"
     assert "checkpoint(chunk_loss, x, y" in finding.fixes[0].change
-    trace = in_file(program.trace(), "forward", "/lib/transformers/models/llama/modeling_llama.py")
-    assert "AutoLigerKernel" in findings(trace)["MD105"].fixes[0].change
+
+
+def test_only_causal_models_of_transformers_get_the_loss_of_liger():
+    """The loss of T5, BERT and other models is not patched: AutoModelForCausalLM does not even load them."""
+    program = trained(steps=2)
+    program.now += 1
+    program.phase = "forward"
+    for _ in range(3):
+        program.alloc(program.size * 8, LOSS, "activation")
+    trace = in_file(program.trace(), "forward", "/lib/transformers/models/x/modeling_x.py")
+    first = {
+        name: findings(replace(trace, strings=(*trace.strings, name)))["MD105"].fixes[0].change
+        for name in ("LlamaForCausalLM (cross_entropy)", "T5ForConditionalGeneration (cross_entropy)")
+    }
+    assert ["AutoLigerKernel" in change for change in first.values()] == [True, False]
 
 
 def test_logits_that_the_loss_found_no_room_for():
