@@ -365,3 +365,5 @@ def test_less_memory_comes_first_if_no_setting_gets_past_the_failure(num_ooms, c
     assert only.judgement.verdict == "fragmentation"
     assert [finding.code for finding in only.findings if finding.code.startswith("MD")][: len(codes)] == codes
     assert ("MD101" in {finding.code for finding in only.findings}) == (num_ooms == 1)
+    changes = [fix.title for finding in only.findings for fix in finding.fixes]
+    assert any("smaller batch" in title for title in changes) == (num_ooms == 1)

@@ -132,14 +132,15 @@ class _Joiner:
         judgement = replace(judgement, reasons=(*judgement.reasons, note)) if note else judgement
         kept = message.findings
         private = _private(facts_of(failure, message)) if judgement.verdict == "workspace_or_comm" else {}
+        about = Found(0, 0, message.dialect, message.framework, message.backend, {**message.fields, **private})
         if private or judgement.verdict != message.judgement.verdict:  # advice for another cause, or for other numbers
-            fields = {**message.fields, **private}
-            kept = advise(Found(0, 0, message.dialect, message.framework, message.backend, fields), judgement)
+            kept = advise(about, judgement)
         if private and found:
             kept = _as_reported(kept, found)
         relevant, first = _RELEVANT.get(judgement.verdict, _OUTSIDE), ""
         if found and judgement.verdict == "fragmentation" and is_stuck(found.what_if):  # only less memory helps
             relevant, first = relevant | _AMOUNT, found.verdict.code if found.verdict else ""
+            kept = (*advise(about, replace(judgement, verdict="capacity")), *kept)
         special = tuple(finding for finding in special if finding.code in relevant)
         special = _without_repeats(sorted(special, key=lambda finding: (not _is_root(finding), finding.code != first)))
         kept = _without_batch(kept, failure)
