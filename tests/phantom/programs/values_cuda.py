@@ -49,6 +49,15 @@ torch._foreach_mul_(sources, torch.tensor(3.0).cuda())
 assert read.tolist() == [1, 2, 3], "not in the lists"
 torch._foreach_add([read, read], 1)
 assert read.tolist() == [1, 2, 3], "only read"
+norms = torch._foreach_norm([read] * 20)
+assert read.tolist() == [1, 2, 3], "norms only read"
+assert not any(norm.item() for norm in norms), "results of kernels with an address for each block of threads"
+torch._foreach_norm([torch.empty(3, device="cuda")])
+assert read.tolist() == [1, 2, 3], "not given to the kernel"
+rows = torch.tensor([1, 2, 3]).cuda()
+torch.arange(7.0).cuda()[rows.clamp(0, 6)]
+torch.frexp(torch.empty(3, 4, device="cuda"))
+assert rows.tolist() == [1, 2, 3], "given only to an earlier kernel, whose data is still on the stack"
 torch._foreach_zero_([read])
 assert read.tolist() == [0, 0, 0]
 

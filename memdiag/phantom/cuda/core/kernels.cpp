@@ -3,7 +3,6 @@
 // next are, and taken for pointers if they look like device pointers: too many rather than too few.
 #include "kernels.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -21,6 +20,7 @@
 #include "errors.h"
 #include "memory.h"
 #include "signatures.h"
+#include "stack.h"
 #include "streams.h"
 #include "values.h"
 #include "watchdog.h"
@@ -78,21 +78,6 @@ int say_no_code() {
   });
   return remember(kNoKernelImage);
 }
-
-struct Stack {
-  uint64_t begin = 0, end = 0;
-  Stack() {
-    pthread_attr_t attributes;
-    if (pthread_getattr_np(pthread_self(), &attributes)) return;
-    void* first = nullptr;
-    size_t bytes = 0;
-    pthread_attr_getstack(&attributes, &first, &bytes);
-    pthread_attr_destroy(&attributes);
-    begin = number(first);
-    end = begin + bytes;
-  }
-  bool holds(uint64_t address) const { return address >= begin && address < end; }
-};
 
 // Reads memory that may not be there.
 size_t read_carefully(uint64_t address, void* to, size_t bytes) {
@@ -172,6 +157,15 @@ void touch_on(Stream stream, std::vector<uint64_t> words) {
   perform(stream, [words = std::move(words)] { touch_words(words.data(), words.size()); });
 }
 
+// The outputs of a kernel that has one for each block of threads. Returns whether there are such.
+bool words_of_blocks(const Signature& signature, void** arguments, const Stack& stack, unsigned num_blocks, std::vector<uint64_t>& words) {
+  if (signature.addresses < 0 || !stack.holds(number(arguments))) return false;
+  auto* first = static_cast<const uint64_t*>(arguments[signature.addresses]);
+  if (!stack.holds(number(first)) || !stack.holds(number(first + num_blocks))) return false;
+  collect(first, first + num_blocks, words);
+  return true;
+}
+
 // Finds which memory the kernel may write, and what is known of the values.
 void write_through(const Signature& signature, void** arguments, Stream stream, unsigned num_blocks) {
   if (signature.fill_bytes) {
@@ -184,7 +178,7 @@ void write_through(const Signature& signature, void** arguments, Stream stream, 
   Question question = signature.asked.question;
   if (question != Question::kNone && question != Question::kAll && !is_capturing(stream) && answer(signature.asked, arguments)) return;
   if (signature.output >= 0) return touch_on(stream, {*static_cast<uint64_t*>(arguments[signature.output])});
-  static thread_local const Stack stack;
+  const Stack& stack = this_stack();
   std::vector<uint64_t> words;
   uint64_t input = signature.is_reduction && stack.holds(number(arguments)) ? words_of_reduction(arguments, stack, words) : 0;
   if (input) {
@@ -201,6 +195,7 @@ void write_through(const Signature& signature, void** arguments, Stream stream, 
   if (signature.is_elementwise && stack.holds(number(arguments)) && stack.holds(number(arguments[1])) &&
       words_of_elementwise(arguments[1], stack.end, words))
     return touch_on(stream, std::move(words));
+  if (words_of_blocks(signature, arguments, stack, num_blocks, words)) return touch_on(stream, std::move(words));
   if (stack.holds(number(arguments))) words_on_stack(arguments, signature, stack, words);
   else words_elsewhere(arguments, words);
   std::sort(words.begin(), words.end());
@@ -225,6 +220,7 @@ CodeVersion code_of(const void* host_function) {
 
 int launch(const void* function, void** arguments, Stream stream, unsigned num_blocks) {
   let_watchdog_see();
+  leave_addresses();
   std::shared_ptr<const Signature> signature = signature_of(function);
   if (!signature) return say_no_code();
   if (arguments) write_through(*signature, arguments, stream, num_blocks);

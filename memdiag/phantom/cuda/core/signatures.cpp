@@ -1,6 +1,7 @@
 // A kernel's name, demangled, lists the types of its parameters. A pointer to const is read; so is a tensor description of const
 // elements. Of some kernels of PyTorch more is known:
 //
+//     lpnorm_cleanup<…>(const T* norms, TensorListAddresses outputs, int)                one output for each block of threads
 //     vectorized_elementwise_kernel<…>(int N, functor f, array<char*, K> data)          data[0] is the output, the others are inputs
 //     unrolled_elementwise_kernel<…>(int N, functor f, array<char*, K> data, …)         the same
 //
@@ -79,7 +80,7 @@ bool is_read(const std::string& type) {
   for (const char* plain : {"::plus", "::__identity", "::NullType", "::GridEvenShare", "::PhiloxCudaState", "::CatArrInputTensorMetadata",
                             "::TensorSizeStride"})
     if (is_named(type, plain)) return true;
-  if (!is_named(type, "_iterator") || type.back() != '>') return false;
+  if ((!is_named(type, "_iterator") && !is_named(type, "InputIterator")) || type.back() != '>') return false;  // the latter in CUDA 12
   for (size_t at = type.find('*'); at != std::string::npos; at = type.find('*', at + 1))
     if (at < 6 || type.compare(at - 5, 5, "const") != 0) return false;
   return true;
@@ -136,6 +137,7 @@ Signature read_signature(const char* mangled_name) {
     found.fill_bytes = bytes_of(name.substr(at, name.find('>', at) - at));
   }
   for (const std::string& type : parameters(name)) {
+    if (is_named(type, "::TensorListAddresses")) found.addresses = static_cast<int>(found.is_written.size());
     found.is_written.push_back(may_be_written(type));
     found.is_pointer.push_back(is_one_pointer(type));
   }

@@ -15,6 +15,7 @@ struct Signature {
   bool is_reduction = false;     // the one parameter is a ReduceOp, see kernels.cpp
   bool is_elementwise = false;   // the second parameter is the lambda of elementwise.h
   TensorLists lists;             // the first parameter is a table of them
+  int addresses = -1;            // the parameter that has the address of one output for each block of threads, and old data behind them
   Asked asked;
   unsigned fill_bytes = 0;       // parameters: a count, a value of so many bytes, where it goes
 };

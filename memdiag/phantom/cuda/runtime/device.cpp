@@ -5,6 +5,7 @@
 #include "../core/errors.h"
 #include "../core/memory.h"
 #include "../core/properties.h"
+#include "../core/stack.h"
 #include "../core/streams.h"
 #include "../core/calls.h"
 #include "../../shared/too_few.h"
@@ -15,7 +16,9 @@ API int cudaGetDeviceCount(int* count) {
   *count = config().num_devices;
   return *count ? kSuccess : remember(kNoDevice);
 }
+// PyTorch calls this at the beginning of each operator.
 API int cudaGetDevice(int* device) {
+  wipe_addresses();
   *device = current_device();
   return kSuccess;
 }
