@@ -27,6 +27,7 @@ COMPUTE = "MEMDIAG_PHANTOM_COMPUTE"
 INTEGERS = "MEMDIAG_PHANTOM_INTEGERS"  # the same for tensors of integers and masks, if larger
 SELECTED = "MEMDIAG_PHANTOM_SELECTED"  # fraction of elements that masks of unknown values select
 _STAND_INS = {"cuda": standin, "npu": ascend}
+_KERNELS = b"_dispatch_get_computed_kernel_for_dispatch_key"  # PyTorch's function that computing needs
 SMALL_BYTES = MIB  # bytes of the largest computed tensor, if no other limit is given
 MASK_BYTES = 256 * MIB  # the same for tensors of integers and masks
 _SAME_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of personality(2)
@@ -61,6 +62,7 @@ def environment_for(
     around = boot.environment(base, as_rank, world)
     kind = _STAND_INS[profile.backend]
     installed = installed_for(command, base)
+    compute = base.get(COMPUTE) or ("" if offers_kernels(installed) else "0")
     folder = kind.stand_in(installed)
     described = {
         "device": profile.full_name,
@@ -69,19 +71,26 @@ def environment_for(
         "as_rank": as_rank,
         "world": world,
         "values": values,
-        "assumptions": assumptions(profile, computes=base.get(COMPUTE) != "0", load=assumed_load(base)),
+        "assumptions": assumptions(profile, computes=compute != "0", load=assumed_load(base)),
     }
     return {
         **kind.environment(profile, folder, around),
         **(standin.planner(installed, base) if profile.backend == "cuda" else {}),
         VARIABLE: json.dumps(described),
         OPTION: profile.full_name,
+        **({COMPUTE: compute} if compute else {}),
         # Kernels compiled and chosen for a simulated device must not be found by a program on a real one.
         "TORCHINDUCTOR_CACHE_DIR": base.get("TORCHINDUCTOR_CACHE_DIR") or str(folder.parent / "inductor"),
         # Sets of names are iterated in the same order in every run.
         "PYTHONHASHSEED": base.get("PYTHONHASHSEED") or "0",
         **_without_compiled_files(installed, base),
     }
+
+
+def offers_kernels(installed: Installed) -> bool:
+    """Returns whether torch has the function that computing needs, which its list of types names."""
+    types = Path(installed.folder_of("torch"), "_C", "__init__.pyi") if installed.version_of("torch") else None
+    return types is None or not types.is_file() or _KERNELS in types.read_bytes()
 
 
 def _without_compiled_files(installed: Installed, base: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from memdiag.phantom.boot.computing.by_default import LIMIT_BYTES, is_by_default
-from memdiag.phantom.launch import COMPUTE, SMALL_BYTES, compute_limits
+from memdiag.phantom.installed import Installed
+from memdiag.phantom.launch import COMPUTE, SMALL_BYTES, compute_limits, offers_kernels
 from tests.phantom import cuda_stand_in, npu_stand_in
 
 PROGRAM = Path(__file__).with_name("programs") / "indices.py"
@@ -57,3 +58,12 @@ def test_the_limit_is_the_one_that_messages_name():
 )
 def test_only_operators_of_indices_are_wrapped(name, expected):
     assert is_by_default(name) is expected
+
+
+@pytest.mark.parametrize(("types", "expected"), [("def _dispatch_has_kernel", False), (None, True)])
+def test_an_older_torch_without_the_kernels_of_operators_computes_nothing(types, expected, tmp_path):
+    if types is not None:
+        (tmp_path / "_C").mkdir()
+        (tmp_path / "_C" / "__init__.pyi").write_text(types)
+    torch = {"version": "2.6.0", "folder": str(tmp_path)}
+    assert offers_kernels(Installed("python", {"torch": torch})) is expected
