@@ -36,6 +36,11 @@ def test_masks_that_are_views_are_counted(tmp_path):
     }, done.stderr[-2000:]
 
 
+def test_attention_forgets_no_data_that_it_is_not_given(tmp_path):
+    done = run([PROGRAMS / "attention_reads.py"], tmp_path)
+    assert done.stdout == "[]\n", done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("kind", ["attention", "amp", "checkpointing", "graph", "convolutions", "lstm"])
 def test_two_runs_have_the_same_allocator_events(kind, tmp_path):
     first, second = (run([PROGRAMS / "train_cuda.py", kind], tmp_path) for _ in range(2))

@@ -196,6 +196,12 @@ void write_through(const Signature& signature, void** arguments, Stream stream, 
       words_of_elementwise(arguments[1], stack.end, words))
     return touch_on(stream, std::move(words));
   if (words_of_blocks(signature, arguments, stack, num_blocks, words)) return touch_on(stream, std::move(words));
+  if (signature.inside.count && stack.holds(number(arguments)) && stack.holds(number(arguments[0]))) {
+    auto* first = static_cast<const uint64_t*>(arguments[0]) + signature.inside.first;
+    auto* end = reinterpret_cast<const uint64_t*>(stack.end);
+    collect(std::min(first, end), std::min(first + signature.inside.count, end), words);
+    return touch_on(stream, std::move(words));
+  }
   if (stack.holds(number(arguments))) words_on_stack(arguments, signature, stack, words);
   else words_elsewhere(arguments, words);
   std::sort(words.begin(), words.end());

@@ -31,6 +31,13 @@ constexpr const char* kWriteFirst[] = {"FusedAdamMathFunctor<", "FusedSgdMathFun
 // With found_inf at zero, as it is here, a gradient scaler leaves its scale as it is but for growing it every 2000 steps.
 constexpr const char* kWriteNothing[] = {"amp_update_scale_cuda_kernel("};
 
+// Of attention, as in PyTorch's kernel_forward.h and kernel_backward.h and in flash.h: one structure of several hundred bytes, whose size
+// the name does not tell. In Flash_bwd_params, the words before these are those of Flash_fwd_params, with the lengths of sequences.
+constexpr struct { const char* type; WordsInside inside; } kStructures[] = {
+    {"PyTorchMemEffAttention::AttentionKernel<", {8, 3}}, {"PyTorchMemEffAttention::AttentionBackwardKernel<", {10, 7}},
+    {"Flash_fwd_params", {14, 8}}, {"Flash_bwd_params", {46, 36}},
+};
+
 unsigned bytes_of(const std::string& type) {
   for (const char* one : {"bool", "signed char", "unsigned char"})
     if (type == one) return 1;
@@ -138,6 +145,8 @@ Signature read_signature(const char* mangled_name) {
   }
   for (const std::string& type : parameters(name)) {
     if (is_named(type, "::TensorListAddresses")) found.addresses = static_cast<int>(found.is_written.size());
+    for (const auto& known : kStructures)
+      if (found.is_written.empty() && holds(type, known.type)) found.inside = known.inside;
     found.is_written.push_back(may_be_written(type));
     found.is_pointer.push_back(is_one_pointer(type));
   }

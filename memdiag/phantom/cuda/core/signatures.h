@@ -7,6 +7,11 @@
 
 namespace phantom {
 
+// The part of a structure with the pointers to what is written, in words of 8 bytes. Other pointers in it are to inputs.
+struct WordsInside {
+  unsigned first = 0, count = 0;
+};
+
 struct Signature {
   bool is_known = false;         // is_written says it of each parameter
   std::vector<bool> is_written;  // it is, or may hold, a pointer to what is not const
@@ -16,6 +21,7 @@ struct Signature {
   bool is_elementwise = false;   // the second parameter is the lambda of elementwise.h
   TensorLists lists;             // the first parameter is a table of them
   int addresses = -1;            // the parameter that has the address of one output for each block of threads, and old data behind them
+  WordsInside inside;            // of the first parameter, a structure
   Asked asked;
   unsigned fill_bytes = 0;       // parameters: a count, a value of so many bytes, where it goes
 };
