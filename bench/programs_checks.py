@@ -117,6 +117,7 @@ SEARCHES = {
         "--epochs 1 --test_size 16 --train_size {batch}", "126MiB", 400, low=200
     ),
     "PyTorch-GAN wgan_gp": Search("--batch_size {batch}", "120MiB", 240, low=120),
+    "PyTorch second stream, workers, recomputing, captured graph": Search("{batch}", "174MiB", 390, low=200),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
@@ -137,6 +138,17 @@ NPU_SEARCHES = {
     "makemore bow": Search("--batch-size {batch}", "24MiB", 1000),
     "torch_geometric SAGE": Search("{batch}", "156MiB", 15_000, low=20),
     "vit-pytorch ViT, float16, GradScaler, EMA": Search("{batch}", "178MiB", 80),
+    "pytorch/examples word_language_model, GRU": Search("--batch_size {batch}", "108MiB", 140, low=70),
+    "PyTorch averaged weights, update_bn": Search("{batch}", "94MiB", 1000, low=300),
+    "pytorch/examples word_language_model, RNN_TANH": Search("--batch_size {batch}", "74MiB", 140, low=70),
+    "kornia random images": Search("{batch}", "70MiB", 100, low=40),
+    "torchcrf Viterbi decoding": Search("{batch}", "24MiB", 1200, low=900),
+    "makemore bigram": Search("--batch-size {batch}", "22MiB", 3400, low=2700),
+    "pytorch/examples super_resolution": Search("--testBatchSize 1 --batchSize {batch}", "74MiB", 12),
+    "pytorch/examples mnist_rnn": Search("--test-batch-size 16 --batch-size {batch}", "22MiB", 200, low=130),
+    "PyTorch second stream, workers, recomputing, captured graph": Search("{batch}", "138MiB", 360, low=240),
+    "pytorch/examples dcgan, fake data": Search("--batchSize {batch}", "174MiB", 80, low=10),
+    "PyTorch LSTM on sequences of varying length": Search("{batch}", "166MiB", 50, low=20),
 }
 
 
