@@ -34,6 +34,7 @@ def test_indices_masks_and_counters_are_those_of_the_cpu(run, tmp_path):
     seen = json.loads(done.stdout)
     assert seen["device"] == seen["cpu"]
     assert seen["loss"] == 0  # layers are not computed
+    assert seen["replaced"] == sum(range(1, 501, 2))
 
 
 @pytest.mark.parametrize("run", ON_DEVICES)

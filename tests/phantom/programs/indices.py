@@ -50,6 +50,17 @@ def values(where):
     }, loss
 
 
+def with_other_functions():
+    """Returns a sum, while the program replaces functions of PyTorch, as zero.Init of DeepSpeed does."""
+    kept = torch.empty, torch.empty_strided
+    torch.empty = lambda *size, **options: kept[0](*size, **options).bfloat16()
+    torch.empty_strided = lambda *size, **options: kept[1](*size, **options).bfloat16()
+    try:
+        return float((torch.arange(500.0, device=device)[::2] + 1).sum())
+    finally:
+        torch.empty, torch.empty_strided = kept
+
+
 with torch.autocast(device, enabled=False):
     on_device, loss = values(device)
-    print(json.dumps({"cpu": values("cpu")[0], "device": on_device, "loss": loss}))
+    print(json.dumps({"cpu": values("cpu")[0], "device": on_device, "loss": loss, "replaced": with_other_functions()}))

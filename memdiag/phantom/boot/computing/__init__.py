@@ -39,10 +39,11 @@ def begin(torch: Any, key: str) -> None:
     global _machine  # noqa: PLW0603 - one device per process
     from .by_default import LIMIT_BYTES
     from .machine import Machine
+    from .original import keep
 
     try:
         limit = int(os.environ.get(VARIABLE) or 0)
-        _machine = Machine(torch, key, limit or LIMIT_BYTES, is_default=not limit)
+        _machine = Machine(keep(torch), key, limit or LIMIT_BYTES, is_default=not limit)
         _machine.begin()
     except Exception as error:  # noqa: BLE001 - the program continues without computed values
         sys.stderr.write(

@@ -81,6 +81,8 @@ class Contents:
         if span * each <= self._limit_of(tensor):
             is_sparse = span > _SPARSE * count and span * each > _LARGE_BYTES
             image = self._scratch(span, tensor) if is_sparse else self._empty(span, tensor)
+            if image.nbytes != span * each:  # the memory would not be sufficient
+                return None
             if not count or self._peek(image.data_ptr(), tensor.data_ptr(), span * each):
                 found = image.as_strided(sizes, strides)
                 return found.clone(memory_format=self._torch.contiguous_format) if is_sparse else found

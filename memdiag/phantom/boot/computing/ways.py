@@ -8,9 +8,10 @@ of the device's operator, and with ``reads`` a function that copies a device ten
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
+
+from . import original
 
 _MOST_SCORES = 1 << 22  # elements: attention has one for each pair of positions
 _SCORE_BYTES = 4  # single precision
@@ -37,10 +38,6 @@ def most_scores() -> int:
     return max(_MOST_SCORES, int(limit) // _SCORE_BYTES if limit.isdecimal() else 0)
 
 
-def _torch() -> Any:
-    return sys.modules["torch"]
-
-
 class Attention:
     """Attention by its definition, in single precision.
 
@@ -65,7 +62,7 @@ class Attention:
         dropout: float = 0.0,
         seeds: Any = (),
     ) -> None:
-        torch = _torch()
+        torch = original.torch()
         if query.numel() // max(query.shape[-1], 1) * key.shape[-2] > most_scores():
             raise ValueError("too many scores")
         self.groups = query.shape[1] // max(key.shape[1], 1)
@@ -117,7 +114,7 @@ def _mixed(seeds: Any) -> int:
 
 def _drawn() -> tuple[Any, Any]:
     """Returns seeds for the backward pass: of the generator that was seeded for this operator, with offset 0."""
-    torch = _torch()
+    torch = original.torch()
     return torch.tensor(torch.default_generator.initial_seed(), device="cpu"), torch.tensor(0, device="cpu")
 
 
@@ -171,7 +168,7 @@ _BEHIND = ("out", "logsumexp", "cum_seq_q", "cum_seq_k", "unused")
 @way("_scaled_dot_product_flash_attention_backward", unread=(*_BEHIND, "philox_offset"))
 def _flash_backward(grad: Any, query: Any, key: Any, value: Any, *rest: Any, scale: Any = None) -> Any:
     dropout, is_causal, seed = rest[6:9]  # after the output: the sums, and the sequence lengths
-    seeds = (seed.reshape(-1)[:1], _torch().zeros(1, dtype=_torch().int64, device="cpu"))
+    seeds = (seed.reshape(-1)[:1], original.torch().zeros(1, dtype=original.torch().int64, device="cpu"))
     return Attention(query, key, value, None, is_causal=is_causal, scale=scale, dropout=dropout, seeds=seeds).gradients(
         grad
     )[:3]
@@ -204,7 +201,7 @@ def _batch_norm(
     of: Any, weight: Any, bias: Any, mean: Any, variance: Any, is_training: bool, momentum: float, epsilon: float
 ) -> Any:
     return (
-        *_torch().ops.aten.native_batch_norm(of, weight, bias, mean, variance, is_training, momentum, epsilon),
+        *original.torch().ops.aten.native_batch_norm(of, weight, bias, mean, variance, is_training, momentum, epsilon),
         None,
     )
 
@@ -221,20 +218,20 @@ def _batch_norm_backward(
     epsilon: float,
     _: Any,
 ) -> Any:
-    backward = _torch().ops.aten.native_batch_norm_backward
+    backward = original.torch().ops.aten.native_batch_norm_backward
     return backward(grad, of, weight, mean, variance, saved_mean, saved_variance, True, epsilon, [True] * 3)
 
 
 @way("histc")
 def _histogram(of: Any, bins: int = 100, least: float = 0, most: float = 0) -> Any:
     # The CPU has no histogram of integers.
-    found = _torch().histc(of if of.is_floating_point() else of.double(), bins, least, most)
+    found = original.torch().histc(of if of.is_floating_point() else of.double(), bins, least, most)
     return found.to(of.dtype)
 
 
 @way("_fused_rms_norm")
 def _rms_norm(of: Any, sizes: Any, weight: Any = None, epsilon: Any = None) -> Any:
-    torch = _torch()
+    torch = original.torch()
     dims = list(range(-len(sizes), 0))
     whole = of.float() if of.dtype != torch.float64 else of
     epsilon = torch.finfo(of.dtype).eps if epsilon is None else epsilon

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
+from . import original
 from .ways import Attention, way
 
 SPACES = {"cuda": (), "npu": ("npu",)}  # operators in addition to PyTorch's own
@@ -101,7 +101,7 @@ def _cast(of: Any, dtype: Any) -> Any:
 
 @way("native_dropout", sees_answers=True)
 def _dropout(of: Any, share: float, is_training: Any, *, answers: Any) -> Any:
-    torch = sys.modules["torch"]
+    torch = original.torch()
     output, mask = torch.ops.aten.native_dropout(of, share, is_training)
     room = answers[1].numel()
     if room == mask.numel():
@@ -113,7 +113,7 @@ def _dropout(of: Any, share: float, is_training: Any, *, answers: Any) -> Any:
 
 @way("native_dropout_backward")
 def _dropout_backward(grad: Any, mask: Any, scale: float) -> Any:
-    torch = sys.modules["torch"]
+    torch = original.torch()
     if mask.numel() != grad.numel():
         bits = mask.reshape(-1, 1).to(torch.int32) >> torch.arange(8, dtype=torch.int32, device="cpu") & 1
         mask = bits.view(-1)[: grad.numel()].view(grad.shape).bool()
