@@ -247,6 +247,7 @@ def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_co
     print_summary(found, _ended(1), "")
     told = capsys.readouterr().err
     assert "The program failed on the simulated device: the program read 2 values" in told
+    assert told.count("The program failed on the simulated device") == 1
     assert "router.py:7 (2 times); they read as zeros" in told
     assert "--compute small" in told
     assert told.count("nms.py:7") == 1  # as a reason for the failure, and not in the card as well

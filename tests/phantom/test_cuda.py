@@ -32,7 +32,7 @@ def test_masks_that_are_views_are_counted(tmp_path):
         "backward": [8],
         "assumed": 0,
         "unknown": [8],
-        "place": "outside of Python",  # in a backward pass, and not a line of memdiag
+        "place": "a call outside of Python",  # in a backward pass, and not a line of memdiag
     }, done.stderr[-2000:]
 
 

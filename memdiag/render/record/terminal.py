@@ -123,6 +123,10 @@ def _device(report: Report, device: DeviceReport) -> Iterator[str]:
         phrase("record.reserved", bytes=format_bytes(peak.reserved_bytes)) if peak.reserved_bytes is not None else ""
     )
     allocated = phrase("record.allocated", bytes=format_bytes(peak.allocated_bytes))
+    reserved_peak = device.peak.reserved_bytes
+    if reserved_peak is not None and peak.reserved_bytes is not None and reserved_peak > peak.reserved_bytes:
+        more = phrase("record.reserved.most", bytes=format_bytes(reserved_peak))
+        allocated = joined((allocated, more), "; ")
     title = phrase("record.at_failure") if peak.kind == "oom" else phrase("record.peak")
     yield row(title, phrase("record.usage", usage=joined((reserved, allocated), ", "), place=place))
     parts = {name: getattr(device.fragmentation, f"{name}_bytes") for name in _PARTS}
@@ -154,8 +158,8 @@ def _steered(found: RunMemory | None) -> Iterator[str]:
         return
     if found.unsupported:
         yield row(phrase("record.note"), phrase("record.unsupported", code=found.unsupported))
-    for text in found.steered:
-        yield row(phrase("record.note"), phrase("record.steered", text=text))
+    for number, text in enumerate(found.steered):
+        yield row(phrase("record.note"), text if number else phrase("record.steered", text=text))
     if found.last_synthetic is not None:
         values, place = found.last_synthetic
         yield row("", phrase("record.steered.last", value=phrase(f"record.value.{values}"), place=place))

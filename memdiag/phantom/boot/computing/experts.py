@@ -209,4 +209,4 @@ def _program_place() -> str:
             found = f"{file}:{frame.f_lineno}"
             break
         frame = frame.f_back
-    return found or "outside of Python"
+    return found or "a call outside of Python"

@@ -50,7 +50,7 @@ class Places {  // lines of the program at which something happened, and how oft
  public:
   void note() {
     std::string place = python_place();
-    if (place.empty()) place = "outside of Python";
+    if (place.empty()) place = "a call outside of Python";
     Lock lock(mutex_);
     count_++;
     if (!by_place_[place]++) in_order_.push_back(place);
