@@ -118,6 +118,21 @@ SEARCHES = {
     ),
     "PyTorch-GAN wgan_gp": Search("--batch_size {batch}", "120MiB", 240, low=120),
     "PyTorch second stream, workers, recomputing, captured graph": Search("{batch}", "174MiB", 390, low=200),
+    "cleanrl pqn": Search(
+        "--num-envs 256 --num-minibatches 1 --update-epochs 1 --total-timesteps 65536 --num-steps {batch}",
+        "106MiB",
+        100,
+        low=40,
+    ),
+    "cleanrl ppo": Search(
+        "--num-envs 256 --num-minibatches 1 --update-epochs 1 --total-timesteps 65536 --num-steps {batch}",
+        "108MiB",
+        100,
+        low=40,
+    ),
+    "fastai fine_tune of a resnet18": Search("{batch}", "290MiB", 16, low=3),
+    "stable-baselines3 A2C": Search("{batch}", "68MiB", 2600, low=1500),
+    "TRL GRPOTrainer with generation": Search("--batch {batch}", "104MiB", 32, low=4),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
@@ -149,6 +164,11 @@ NPU_SEARCHES = {
     "PyTorch second stream, workers, recomputing, captured graph": Search("{batch}", "138MiB", 360, low=240),
     "pytorch/examples dcgan, fake data": Search("--batchSize {batch}", "174MiB", 80, low=10),
     "PyTorch LSTM on sequences of varying length": Search("{batch}", "166MiB", 50, low=20),
+    "pytorch-metric-learning triplets of a miner": Search("{batch}", "252MiB", 60, low=40),
+    "pytorch/examples mnist_forward_forward": Search(
+        "--epochs 1 --test_size 16 --train_size {batch}", "62MiB", 360, low=260
+    ),
+    "transformers generate with its key-value cache": Search("{batch}", "220MiB", 16, low=4),
 }
 
 
