@@ -133,6 +133,7 @@ SEARCHES = {
     "fastai fine_tune of a resnet18": Search("{batch}", "290MiB", 16, low=3),
     "stable-baselines3 A2C": Search("{batch}", "68MiB", 2600, low=1500),
     "TRL GRPOTrainer with generation": Search("--batch {batch}", "104MiB", 32, low=4),
+    "stable-baselines3 PPO": Search("{batch}", "68MiB", 2600, low=1500),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
