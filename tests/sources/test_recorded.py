@@ -149,7 +149,14 @@ def test_the_first_screen_says_that_the_peak_depends_on_assumed_sizes(fraction, 
 def test_an_error_of_a_program_without_problems_of_memory_is_corrected_first(error, is_first, opened):
     verdict = build_report(opened(error=error)).verdict
     assert (f"correct the error that ended the program ({error})" in verdict.remedy) == is_first
+    assert ("ends at the error" in verdict.prediction) == is_first
     assert verdict.code == "" or not is_first
+
+
+def test_an_error_in_a_program_that_went_on_is_not_the_first_thing(opened):
+    assert (
+        "correct the error" not in build_report(opened(error="NameError", reason="ended by the program")).verdict.remedy
+    )
 
 
 @pytest.mark.parametrize(("count", "which"), [(1, "a value"), (7, "one of 7 values")])

@@ -51,10 +51,10 @@ def verdict(
     own = next((each for each in trace.devices if each.device == device.device), None)
     mine = [finding for finding in findings if finding.device in {None, device.device}]
     results = [result for result in what_if if result.device == device.device]
-    error = _error(trace)
-    chosen, result = _first(mine, results) if severity or not error else (None, None)
+    error = _error(trace) if severity is None else ""
+    chosen, result = (None, None) if error else _first(mine, results)
     remedy = chosen[1].title if chosen else phrase("verdict.first.none")
-    if error and severity is None:
+    if error:
         remedy = phrase("verdict.first.failed", error=error)
     elif chosen is None and severity is None:
         chosen = _for_a_lower_peak(mine)
@@ -77,7 +77,9 @@ def verdict(
         peak_reserved_bytes=result.baseline_bytes if result else None,
         predicted_peak_reserved_bytes=result.peak_reserved_bytes if result else None,
         fits=fits,
-        prediction=_prediction(chosen[0] if chosen else None, result, results, replay=replay),
+        prediction=phrase("verdict.predicted.failed")
+        if error
+        else _prediction(chosen[0] if chosen else None, result, results, replay=replay),
         calibration=_calibration(trace, device.device, results, replay=replay),
         fits_basis=basis,
         assumed=_assumed(trace),
@@ -127,8 +129,10 @@ def _saves_far_more(finding: Finding, best: WhatIf) -> bool:
 
 def _error(trace: Trace) -> str:
     """Returns the class of the exception that ended the program, or ""."""
-    error = trace.recorded.ended.error if trace.recorded else ""
-    return "" if error == KeyboardInterrupt.__name__ else error
+    ended = trace.recorded.ended if trace.recorded else None
+    if ended is None or ended.reason != "exit" or ended.error == KeyboardInterrupt.__name__:
+        return ""
+    return ended.error
 
 
 def _for_a_lower_peak(findings: Sequence[Finding]) -> _Chosen | None:

@@ -2,8 +2,8 @@
 //
 //     const void* addresses[n][M]; int64_t numel[M]; (T number[M] or const void* counter[M]); index block_to_tensor[B]; …
 //
-// M, B and the type of an index depend on the version of CUDA that PyTorch was built with, and in newer versions of PyTorch on a template
-// argument. The form is recognised by block_to_tensor: its first number is 0, and each number is equal to the one before it or one larger.
+// M, B and the type of an index depend on the version of CUDA that PyTorch was built with; torch 2.11 has small tables with CUDA 13, too. The
+// form is recognised by block_to_tensor: its first number is 0, and each number is equal to the one before it or one larger.
 #include "tensor_lists.h"
 
 #include <stdlib.h>
@@ -20,32 +20,21 @@ namespace {
 constexpr unsigned kMostLists = 5;
 
 struct Form {
-  size_t most[kMostLists];         // tensors, by the number of lists
-  size_t most_with_numbers;        // the same for one list with a number for each tensor
-  size_t most_blocks[kMostLists];  // by the number of lists
-  size_t index_bytes;
+  size_t most[kMostLists];  // tensors, by the number of lists
+  size_t most_with_numbers; // the same for one list with a number for each tensor
+  size_t most_blocks, index_bytes;
 };
-constexpr Form kSmall = {{110, 64, 48, 36, 30}, 96, {320, 320, 320, 320, 320}, 1};
-constexpr Form kLargeOfCuda13 = {{770, 448, 336, 252, 210}, 672, {2240, 2240, 2240, 2240, 2240}, 2};
-constexpr Form kLarge = {{256, 256, 256, 256, 256}, 256, {5272, 4863, 4453, 4044, 3634}, 1};
-
-std::vector<const Form*> forms_of(const TensorLists& lists) {
-  if (lists.size == TableSize::kUnsaid) return PHANTOM_CUDA_13 ? std::vector{&kLargeOfCuda13, &kSmall} : std::vector{&kSmall};
-  return {lists.size == TableSize::kLarge ? &kLarge : &kSmall};
-}
+constexpr Form kForms[] = {
+#if PHANTOM_CUDA_13
+    {{770, 448, 336, 252, 210}, 672, 2240, 2},
+#endif
+    {{110, 64, 48, 36, 30}, 96, 320, 1},
+};
 
 size_t bytes_of_number(const std::string& type) {
   for (const char* eight : {"double", "long", "c10::complex<float>"})
     if (type == eight) return 8;
   return type == "float" || type == "int" ? 4 : 0;
-}
-
-// Removes a last template argument from the text, and returns whether it was there.
-bool drop(std::string& arguments, const char* last) {
-  size_t length = strlen(last), all = arguments.size();
-  if (all < length || arguments.compare(all - length, length, last)) return false;
-  arguments.resize(all - length);
-  return true;
 }
 
 // Where a list of template arguments that begins at `at` ends.
@@ -79,11 +68,11 @@ uint64_t index_at(const char* place, size_t bytes) {
 
 bool words_of_form(const Form& form, const TensorLists& lists, const void* table, uint64_t end, unsigned num_blocks, std::vector<uint64_t>& words) {
   bool has_numbers = lists.depth == 1 && lists.each_bytes;
-  size_t most = has_numbers ? form.most_with_numbers : form.most[lists.depth - 1], most_blocks = form.most_blocks[lists.depth - 1];
+  size_t most = has_numbers ? form.most_with_numbers : form.most[lists.depth - 1];
   auto* addresses = static_cast<const uint64_t*>(table);
   auto* numel = reinterpret_cast<const int64_t*>(addresses + lists.depth * most);
   const char* of_blocks = reinterpret_cast<const char*>(numel + most) + most * lists.each_bytes;
-  if (!num_blocks || num_blocks > most_blocks || number(of_blocks) + most_blocks * form.index_bytes > end) return false;
+  if (!num_blocks || num_blocks > form.most_blocks || number(of_blocks) + form.most_blocks * form.index_bytes > end) return false;
   uint64_t last = 0;
   if (index_at(of_blocks, form.index_bytes) != 0) return false;
   for (unsigned block = 1; block < num_blocks; block++) {
@@ -115,19 +104,15 @@ TensorLists tensor_lists_of(const std::string& kernel) {
     size_t at = kernel.find(table.name);
     if (at == std::string::npos) continue;
     at += strlen(table.name);
-    size_t end = end_of(kernel, at);
-    std::string arguments = kernel.substr(at, end - at);  // (the type of a number,) the number of lists(, whether the table is large)
-    if (drop(arguments, ", true")) found.size = TableSize::kLarge;
-    else if (drop(arguments, ", false")) found.size = TableSize::kSmall;
-    size_t comma = table.has_type ? arguments.rfind(',') : std::string::npos, begin = 0;
+    size_t end = end_of(kernel, at), comma = table.has_type ? kernel.rfind(',', end) : std::string::npos;
     found.each_bytes = table.each_bytes;
     if (table.has_type) {
-      if (comma == std::string::npos) return found;
-      found.each_bytes = bytes_of_number(arguments.substr(0, comma));
+      if (comma == std::string::npos || comma < at) return found;
+      found.each_bytes = bytes_of_number(kernel.substr(at, comma - at));
       if (!found.each_bytes) return found;
-      begin = comma + 1;
+      at = comma + 1;
     }
-    unsigned long depth = strtoul(arguments.c_str() + begin, nullptr, 10);
+    unsigned long depth = strtoul(kernel.c_str() + at, nullptr, 10);
     found.depth = depth <= kMostLists ? static_cast<unsigned>(depth) : 0;
     found.is_read = kernel.find("LpNormFunctor<", end) != std::string::npos || kernel.find("LpMaxFunctor<", end) != std::string::npos;
     found.written = list_written(kernel, end);
@@ -138,8 +123,8 @@ TensorLists tensor_lists_of(const std::string& kernel) {
 }
 
 bool words_of_lists(const TensorLists& lists, const void* table, uint64_t end, unsigned num_blocks, std::vector<uint64_t>& words) {
-  for (const Form* form : forms_of(lists))
-    if (words_of_form(*form, lists, table, end, num_blocks, words)) return true;
+  for (const Form& form : kForms)
+    if (words_of_form(form, lists, table, end, num_blocks, words)) return true;
   return false;
 }
 

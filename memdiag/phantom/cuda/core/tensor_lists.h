@@ -9,12 +9,9 @@
 
 namespace phantom {
 
-enum class TableSize { kUnsaid, kSmall, kLarge };  // the limit of all parameters: 4 KiB, or 32 KiB
-
 struct TensorLists {
   unsigned depth = 0;     // number of lists, or 0 if the kernel is not one of these
   size_t each_bytes = 0;  // size of the number, or of the address of a counter, that the table has for each tensor
-  TableSize size = TableSize::kUnsaid;
   bool is_read = false;  // no list is written: norms, whose results have addresses of their own
   int written = -1;      // index of the list that is written, or -1 if each list may be written
 };
