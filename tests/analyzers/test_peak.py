@@ -160,13 +160,19 @@ def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
     )
 
 
-def test_a_title_names_the_moment_of_its_bytes():
-    """The bytes in a title are those at the report's moment, or at an event that the title names."""
+def with_logits():
+    """Returns a training whose last forward ends with the logits and their loss."""
     program = trained(steps=2)
     program.now += 1
     program.phase = "forward"
     for _ in range(3):
         program.alloc(program.size * 8, LOSS, "activation")
+    return program
+
+
+def test_a_title_names_the_moment_of_its_bytes():
+    """The bytes in a title are those at the report's moment, or at an event that the title names."""
+    program = with_logits()
     trace = program.trace()
     at = trace.devices[0].peak("allocated")
     assert "of live memory at the peak" in findings(trace)["MD105"].title
@@ -179,11 +185,7 @@ def test_temporaries_that_hardly_raise_the_peak_are_not_reported():
 
 
 def test_logits_and_their_loss():
-    program = trained(steps=2)
-    program.now += 1
-    program.phase = "forward"
-    for _ in range(3):
-        program.alloc(program.size * 8, LOSS, "activation")
+    program = with_logits()
     finding = findings(program.trace())["MD105"]
     assert finding.severity == "warning"
     assert numbers(finding, "held by the loss")[0][0] >= 24 * program.size
@@ -193,11 +195,7 @@ def test_logits_and_their_loss():
 
 def test_only_causal_models_of_transformers_get_the_loss_of_liger():
     """The loss of T5, BERT and other models is not patched: AutoModelForCausalLM does not even load them."""
-    program = trained(steps=2)
-    program.now += 1
-    program.phase = "forward"
-    for _ in range(3):
-        program.alloc(program.size * 8, LOSS, "activation")
+    program = with_logits()
     trace = in_file(program.trace(), "forward", "/lib/transformers/models/x/modeling_x.py")
     first = {
         name: findings(replace(trace, strings=(*trace.strings, name)))["MD105"].fixes[0].change
