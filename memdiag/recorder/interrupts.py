@@ -1,4 +1,4 @@
-"""Defers interruptions of critical code: ctrl-C, where a half-done operation would do harm, and garbage collection.
+"""Defers interruptions of critical code: signals, where a half-done operation would do harm, and garbage collection.
 
 It also detects moments at which a signal handler must do nothing.
 """
@@ -17,30 +17,38 @@ from collections.abc import Iterator
 from opcode import opname
 from typing import Any
 
+_DEFERRED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGALRM", "SIGCHLD") if hasattr(signal, name))
+
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Defers a SIGINT until the end of the block: KeyboardInterrupt, or the program's handler, runs then.
+    """Defers signals that the program handles until the end of the block, because its handlers may raise an exception.
 
+    A handler of SIGINT runs at the end of the block. The other signals are sent again, since the recorder contains an
+    error that their handlers raise here: that of a DataLoader, for example, when a worker was killed, or of a timeout.
     Only the main thread runs handlers, so the block has no effect in other threads.
     """
-    theirs = signal.getsignal(signal.SIGINT)
-    if not callable(theirs) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[tuple[int, Any]] = []
+    theirs = {}
+    if threading.current_thread() is threading.main_thread():
+        theirs = {number: handler for number in _DEFERRED if callable(handler := signal.getsignal(number))}
+    came: dict[int, Any] = {}
 
     def note(number: int, frame: Any) -> None:
-        came.append((number, frame))
+        came.setdefault(number, frame)
 
-    signal.signal(signal.SIGINT, note)
+    for number in theirs:
+        signal.signal(number, note)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is note:
-            signal.signal(signal.SIGINT, theirs)
-        if came:
-            theirs(*came[0])
+        for number, handler in theirs.items():
+            if signal.getsignal(number) is note:
+                signal.signal(number, handler)
+        for number in came:
+            if number != signal.SIGINT:
+                again_soon(number)
+        if signal.SIGINT in came:
+            theirs[signal.SIGINT](signal.SIGINT, came[signal.SIGINT])
 
 
 @contextlib.contextmanager

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from array import array
 
 import pytest
 
 import memdiag
 from memdiag.recorder.columns import Unpacker
+from memdiag.recorder.guard import contained
 from memdiag.recorder.interrupts import held, is_in_profile_function
 from memdiag.recorder.marks import NOWHERE, PHASE, Marks
 
@@ -124,3 +126,31 @@ def test_running_inside_a_profile_function_is_detected():
     assert inside
     assert all(inside)
     assert not is_in_profile_function()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("name", ["SIGCHLD", "SIGALRM"])
+def test_an_error_of_another_handler_reaches_the_program_and_not_the_recorder(name):
+    """As of a DataLoader whose worker was killed while a file is written, or of a program's timeout."""
+    number = getattr(signal, name)
+
+    def raises(*_):
+        raise RuntimeError("worker is killed")
+
+    done = []
+
+    @contained
+    def write():
+        with held():
+            os.kill(os.getpid(), number)
+            done.append("inside")
+
+    before = signal.signal(number, raises)
+    try:
+        write()
+        assert done == ["inside"]
+        with pytest.raises(RuntimeError, match="killed"):
+            time.sleep(5)
+        assert signal.getsignal(number) is raises
+    finally:
+        signal.signal(number, before)
