@@ -121,8 +121,9 @@ def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: ProgramEnd, l
         if ended.status and (chosen.get("ooms") or message)
         else None
     )
-    # Ctrl-C in a program that makes steps is no failure. One that makes none may wait for a value.
-    was_stopped = bool(ended.signals) and summary.steps > 0
+    # Ctrl-C in a program that makes steps is no failure, nor is a SIGTERM, which may not go through memdiag (timeout).
+    # A program that makes no steps may wait for a value.
+    was_stopped = (bool(ended.signals) or chosen.get("reason") == "signal") and summary.steps > 0
     if ended.status <= 0 or was_stopped or oom is not None:
         return RunMemory(report, oom=oom)
     if code := unsupported_code(message):
