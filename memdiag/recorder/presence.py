@@ -43,6 +43,27 @@ def imported(module: Any) -> None:
     )
     _write(current.config.folder)
     atexit.register(_end, module)
+    if "--multiprocessing-fork" in _begun["argv"]:  # multiprocessing spawned it
+        _watch_data_worker(current.config.folder)
+
+
+def _watch_data_worker(folder: str) -> None:
+    """Notes if this process becomes a DataLoader worker.
+
+    It does so when its work begins, because PyTorch ends a worker without Python's shutdown when its parent sends
+    SIGTERM (DataLoader.cpp: handler_SIGTERM).
+    """
+    signals: Any = sys.modules.get("torch.utils.data._utils.signal_handling")
+    begin = getattr(signals, "_set_worker_signal_handlers", None)
+    if begin is None:
+        return
+
+    def begin_work() -> None:
+        _begun["data_worker"] = True
+        guard.contained(_write)(folder)
+        begin()
+
+    signals._set_worker_signal_handlers = begin_work
 
 
 @guard.contained
