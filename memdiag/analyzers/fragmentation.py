@@ -34,7 +34,7 @@ from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.oom import Judgement
 from memdiag.text import joined, phrase
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.schema import LIFETIMES
+from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
@@ -52,6 +52,7 @@ FLOOR = 32 * MIB
 FOREIGN_SHARE = 0.1  # small pools and side streams always have some
 CACHE_SHARE = 0.2
 TRIFLE = 0.05  # fraction of a list's bytes: not worth a line
+_WORKSPACE = CATEGORIES.index("workspace")
 _NUM_PLACES = 3  # number of items that one finding names
 
 
@@ -110,7 +111,11 @@ def _out_of_memory(here: DeviceMoment) -> Iterator[Finding]:
                 *fit_evidence(here),
                 *history_evidence(here),
             ),
-            (*here.settings.offers(*_before_settings(here, judgement)), *_fixes(here)),
+            present(
+                *here.settings.offers(*_before_settings(here, judgement)),
+                *_fixes(here),
+                offer(_need_less(here), here.settings.situation(facts), when=phrase("fragmentation.less.when")),
+            ),
             weight_bytes=free,
         )
 
@@ -121,6 +126,11 @@ def _before_settings(here: DeviceMoment, judgement: Judgement) -> Iterator[str]:
         yield "list-processes"
     if _set_aside(here):
         yield "shared-graph-pool"
+
+
+def _need_less(here: DeviceMoment) -> str:
+    """Returns the remedy that remains if no setting gets past a failure."""
+    return "smaller-batch" if depends_on_batch(here) else "see-live"
 
 
 def _too_little(here: DeviceMoment, facts: Facts, judgement: Judgement, evidence: list[Evidence]) -> Finding:
@@ -145,7 +155,7 @@ def _too_little(here: DeviceMoment, facts: Facts, judgement: Judgement, evidence
             evidence = [*evidence, *split_evidence(here)]
         if facts.outside is None or facts.outside >= here.usage["reserved"] * WARN_SHARE:
             others = offer("list-processes", situation, when=phrase("fragmentation.others.when"))
-    name = "one-tensor" if facts.asks_for_half else "smaller-batch" if depends_on_batch(here) else "see-live"
+    name = "one-tensor" if facts.asks_for_half else _need_less(here)
     need_less = offer(name, situation, caveat=phrase("remedies.see-live.caveat"))
     return Finding(
         "MD206",
@@ -246,6 +256,8 @@ def _keep_together(here: DeviceMoment, found: Pinned) -> Fix | None:
     worst = found.pins[0]
     if LIFETIMES[worst.lifetime] in ("forward_to_backward", "within_step", "within_phase", "temporary"):
         return None
+    if (here.device.tensors.category[list(worst.rows)] == _WORKSPACE).all():
+        return here.settings.offer("workspaces-first")
     if not worst.place:
         return here.settings.offer("long-lived-first")
     return LONG_LIVED_FIRST.of(phrase("fragmentation.what.place", place=worst.place))

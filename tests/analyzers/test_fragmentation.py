@@ -1,10 +1,17 @@
 """Unusable free memory becomes a finding with the right severity and fix."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from memdiag.analyzers import fragmentation
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.moments import fragmentation_at
+from memdiag.analyzers.support.offered import offered
+from memdiag.results.report import WhatIf
 from memdiag.trace.layout import Layout
+from memdiag.trace.schema import CATEGORIES
 from tests.analyzers.heaps import MIB, Heap
 from tests.analyzers.page_examples import golden
 
@@ -30,6 +37,33 @@ def test_an_error_that_one_piece_would_have_avoided_is_critical(heap):
     assert "240.00 MiB" in found.title
     assert found.fixes[0].change == "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     assert found.saving is None
+
+
+def test_a_failure_that_no_setting_gets_past_gets_a_smaller_batch(heap):
+    heap.checkerboard()
+    heap.oom(64 * MIB, device_free=MIB, where="x7")
+    report = build_report(heap.trace())
+    [found] = [finding for finding in report.findings if finding.code == "MD201"]
+    assert [fix.title.key for fix in found.fixes][-1] == "remedies.batch"
+    for num_ooms, is_offered in ((1, True), (0, False)):
+        replayed = WhatIf(0, found.fixes[0].change, ("MD201",), False, 320 * MIB, 0, 0, num_ooms, 1, "exact", "")
+        [judged] = offered([found], [replayed], {})
+        assert ("remedies.batch" in {fix.title.key for fix in judged.fixes}) == is_offered
+
+
+def test_library_workspaces_that_hold_segments_are_made_first(heap):
+    """Each segment has a freed tensor and a workspace: a program cannot allocate a workspace as a view."""
+    heap.checkerboard()
+    heap.oom(64 * MIB, device_free=MIB, where="x7")
+    trace = heap.trace()
+    (device,) = trace.devices
+    category = np.full(len(device.tensors), CATEGORIES.index("workspace"), np.int8)
+    trace = replace(trace, devices=(replace(device, tensors=device.tensors.replace(category=category)),))
+    changes = [fix.change for fix in findings(trace)["MD201"].fixes]
+    assert "w = torch.nn.Linear(8, 8).cuda(); w(w.weight).sum().backward()" in changes
+    assert not any(fix.title.key == "remedies.together" for fix in findings(trace)["MD201"].fixes)
+    npu = replace(trace, backend="npu")
+    assert not any("cuda()" in fix.change for fix in findings(npu)["MD201"].fixes)
 
 
 def test_an_error_is_not_fragmentation_where_little_is_free(heap):

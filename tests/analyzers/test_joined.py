@@ -6,6 +6,7 @@ import pytest
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.failures import every_failure, numbers
 from memdiag.analyzers.support.joined import PER_BATCH, _growth, join
+from memdiag.analyzers.support.offered import offered
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.growth import despite_growth
 from memdiag.oom.read import read_text
@@ -358,7 +359,7 @@ def test_less_memory_comes_first_if_no_setting_gets_past_the_failure(num_ooms, c
         change = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
         replayed = (WhatIf(0, change, ("MD201",), False, GIB, 0, 0, num_ooms, 1, "exact", ""),)
         verdict = replace(report.verdict, code=codes[0])
-        return replace(report, findings=(*found, less), what_if=replayed, verdict=verdict)
+        return replace(report, findings=(*offered(found, replayed, {}), less), what_if=replayed, verdict=verdict)
 
     monkeypatch.setattr("memdiag.analyzers.support.joined.build_report", build)
     only = told(pieces)

@@ -1,7 +1,7 @@
 """Remedies, savings and severity of findings, from the replays of settings.
 
 ``diagnosis.refuted`` decides which settings are remedies. A warning without any remaining remedy becomes information.
-If no warning offers the best setting, MD208 does.
+A smaller batch is offered only if no setting gets past a failure. If no warning offers the best setting, MD208 does.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from memdiag.diagnosis.refuted import best_of, is_relevant, is_solution, setting_words, trifle
+from memdiag.diagnosis.remedies.demand import LAST_RESORTS
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.results.report import WhatIf
-from memdiag.text import phrase
+from memdiag.text import Phrase, phrase
 from memdiag.units import MIB, format_bytes
 
 CODES = {"MD208": "another allocator setting needs less memory"}
@@ -49,8 +50,9 @@ def _judged(finding: Finding, results: Sequence[WhatIf]) -> Finding:
     ]
     helping = {result.change for result in mine if not _is_refuted(finding, result)}  # on one device at least
     refuted = {result.change: result.rejection_reason for result in mine if result.change not in helping}
+    is_solved = any(map(is_solution, mine))
     kept = sorted(
-        (fix for fix in finding.fixes if fix.change not in refuted),
+        (fix for fix in finding.fixes if fix.change not in refuted and not (is_solved and _is_last_resort(fix))),
         key=lambda fix: (
             -max((result.saved_bytes for result in mine if result.change == fix.change), default=0)
             if fix.change in helping
@@ -76,6 +78,10 @@ def _is_refuted(finding: Finding, result: WhatIf) -> bool:
     if finding.code.startswith(_NOT_ABOUT_BYTES) and not result.num_ooms:
         return result.saved_bytes < -trifle(result.baseline_bytes, result.calibration_error_bytes)
     return bool(result.rejection_reason)
+
+
+def _is_last_resort(fix: Fix) -> bool:
+    return isinstance(fix.title, Phrase) and fix.title.key in LAST_RESORTS
 
 
 def _is_warning(result: WhatIf) -> bool:

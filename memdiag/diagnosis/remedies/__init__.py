@@ -34,6 +34,7 @@ REMEDIES: Registry[Remedy] = Registry(
         "lifetime-pools-variable": f"{_HERE}.lifetime_pools:VARIABLE",
         "no-lifetime-pools": f"{_HERE}.lifetime_pools:TURN_OFF",
         "hccl-room": f"{_HERE}.lifetime_pools:HCCL_ROOM",
+        "workspaces-first": f"{_HERE}.placement:WORKSPACES_FIRST",
         "long-lived-first": f"{_HERE}.placement:LONG_LIVED_FIRST",
         "padded-inputs": f"{_HERE}.placement:PADDED_INPUTS",
         "steady-sizes": f"{_HERE}.placement:STEADY_SIZES",

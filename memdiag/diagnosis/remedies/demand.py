@@ -73,6 +73,9 @@ class _Offload:
 
 OFFLOAD = _Offload()
 
+# Title keys of the remedies that remain if no setting gets past a failure.
+LAST_RESORTS = frozenset({"remedies.batch", "remedies.see-live"})
+
 # Title keys of the remedies that reduce the batch or the memory per sample. They are useless if little of the live
 # memory depends on the batch.
 PER_BATCH = frozenset(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memdiag.diagnosis.remedies.model import Plain, Situation
+from memdiag.diagnosis.remedies.model import Plain, Situation, of_backends
 from memdiag.results.finding import Fix
 from memdiag.results.lazy_fix import LazyFix
 from memdiag.text import phrase
@@ -54,10 +54,14 @@ class _BeforeWaking:
         return LazyFix("remedies.waking", "code", f"{situation.module}.empty_cache()").fix()
 
 
+_SMALL_PASSES = "w = torch.nn.Linear(8, 8).cuda(); w(w.weight).sum().backward()"
+
+
 def _call(situation: Situation) -> str:
     return f"torch.{situation.backend}.empty_cache()" if situation.backend in {"cuda", "npu"} else ""
 
 
+WORKSPACES_FIRST = Plain(LazyFix("remedies.workspaces-first", "code", _SMALL_PASSES), of_backends("cuda", "hip"))
 LONG_LIVED_FIRST = _LongLivedFirst()
 EMPTY_CACHE = _EmptyCache()
 LEAVE_CACHE = _LeaveCache()
