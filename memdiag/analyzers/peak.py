@@ -49,6 +49,7 @@ SETS = 4  # of gradients: a training keeps two at most, in another precision eac
 _VMAP, _OPACUS = "torch/_functorch/vmap.py", "/opacus/grad_sample/"  # what computes gradients of samples
 _STATE = ("parameter", "gradient", "optimizer_state")
 _CHUNKS = "loss += checkpoint(chunk_loss, x, y, use_reentrant=False)"
+_NOT_LAYERS = {"container.py", "loss.py", "module.py"}
 _LOSS = ("cross_entropy", "log_softmax", "nll_loss", "crossentropy")
 
 
@@ -275,7 +276,8 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
     made = tensors.requested_bytes[of_loss[tensors.stack]].max(initial=0)
     rows = np.union1d(rows, _inputs_of(view, rows, max(int(made), wanted), live, functions))
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
-    if not held or held + wanted < max(LARGE * total, FLOOR):
+    share = LARGE if named.any() else MOST  # an output is not always logits
+    if not held or held + wanted < max(share * total, FLOOR):
         return
     places = by_place(view, rows)
     if not named.any() and not (tensors.phase_alloc[rows] == schema.PHASES.index("forward")).any():
@@ -320,9 +322,10 @@ def _inputs_of(view: DeviceView, rows: Array, largest: int, live: Array, functio
 
     They are logits and their copies.
 
-    Layers may have that size as well: with ``functions`` (file, name), only tensors that one of these allocated count.
+    Layers may have that size as well: only tensors of the last layer, and those allocated after them, count. With
+    ``functions`` (file, name), only tensors that one of these allocated count.
     """
-    tensors = view.device.tensors
+    tensors, stacks = view.device.tensors, view.trace.stacks
     if largest < FLOOR:
         return rows
     near = [
@@ -333,10 +336,17 @@ def _inputs_of(view: DeviceView, rows: Array, largest: int, live: Array, functio
         tensors.category[live], [schema.CATEGORIES.index(name) for name in ("unknown", "activation", "temporary")]
     )
     inputs: Array = live[np.logical_or.reduce(near) & same_pass & made]
+    in_layer = np.append(stacks.with_frame(np.array([_is_layer(each.filename) for each in stacks.frames], bool)), False)
+    made_at = tensors.alloc_at[inputs]
+    inputs = inputs[made_at >= made_at[in_layer[tensors.stack[inputs]]].max(initial=0)]
     if not functions:
         return inputs
-    beside = [
-        bool((site := view.trace.stacks.site(int(stack))) and site[::2] in functions) for stack in tensors.stack[inputs]
-    ]
+    beside = [bool((site := stacks.site(int(stack))) and site[::2] in functions) for stack in tensors.stack[inputs]]
     beside_loss: Array = inputs[np.array(beside, bool)]
     return beside_loss
+
+
+def _is_layer(filename: str) -> bool:
+    """Returns whether a file holds layers of PyTorch that compute something themselves."""
+    folder, _, name = filename.replace("\\", "/").rpartition("/")
+    return folder.endswith("torch/nn/modules") and name not in _NOT_LAYERS

@@ -218,6 +218,19 @@ def test_logits_that_the_loss_found_no_room_for():
     assert numbers(finding, "failed request of the loss") == [(2 * logits, "train.py:30 loss")]
 
 
+def test_layers_as_large_as_the_logits_are_not_logits():
+    """Layers of a Sequential have the line of the call of the model, as the loss may."""
+    program = trained(steps=2)
+    program.now += 1
+    program.phase = "forward"
+    for layer in range(3):
+        program.alloc(program.size * 8, (*forward(layer)[:2], *forward(layer)[3:]), "activation")
+    program.phase = "outside"
+    program.fail(program.size * 8, (LOSS[0], MAIN))
+    finding = findings(program.trace())["MD105"]
+    assert numbers(finding, "held by the loss")[0][0] == 8 * program.size + 512  # the loss of the step before
+
+
 def test_a_copy_of_the_models_output_that_found_no_room():
     program = trained(steps=2, scale=0.25)
     program.now += 1
