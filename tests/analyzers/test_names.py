@@ -131,6 +131,15 @@ def test_names_stand_with_the_largest_first(heap):
     assert place_of(view, view.live[:1], "") == "a.0"
 
 
+def test_a_shortened_name_that_contains_its_call_site_does_not_repeat_it(heap):
+    """Names of tensors that the optimizer allocated contain the line of the program."""
+    place = "gradient_accumulation.py:180 training_function"
+    heap.segment(0, 100 * MIB)
+    heap.alloc(0, 2 * MIB, where="f0")
+    view = view_of(named(heap.trace(), lambda _: f"_init_group at {place}"))
+    assert place_of(view, view.live, place).count("training_function") == 1
+
+
 def test_numbers_are_stars_only_where_tensors_differ_in_them(heap):
     heap.segment(0, 100 * MIB)
     for index in range(4):

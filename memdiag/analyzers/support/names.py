@@ -74,7 +74,7 @@ def place_of(view: DeviceView, rows: Array, label: str) -> str:
     if not names:
         return label
     name = short(names[0]) + (", …" if len(names) > 1 else "")
-    if not label or label in name:
+    if not label or label in names[0]:
         return name
     return phrase("places.named.reason" if label.startswith("(") else "places.named", name=name, place=label)
 
