@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from memdiag.results.finding import Finding, Fix
-from memdiag.results.report import WhatIf
+from memdiag.results.report import Verdict, WhatIf
 from memdiag.text import phrase
 from memdiag.units import MIB, format_bytes
 
@@ -83,6 +83,19 @@ def without_refuted(findings: Iterable[Finding], results: Sequence[WhatIf]) -> t
         )
         for finding in findings
     )
+
+
+def setting_first(findings: tuple[Finding, ...], card: Verdict | None) -> tuple[Finding, ...]:
+    """Returns findings that begin with the setting of the report's card, if a replay confirms that setting.
+
+    Otherwise the report on a failure and the report on its trace would advise different things first.
+    """
+    if card is None or card.predicted_peak_reserved_bytes is None or not card.command:
+        return findings
+    ordered = [
+        replace(each, fixes=tuple(sorted(each.fixes, key=lambda fix: fix.change != card.command))) for each in findings
+    ]
+    return tuple(sorted(ordered, key=lambda each: not each.fixes or each.fixes[0].change != card.command))
 
 
 def _conf_of(fix: Fix) -> str:

@@ -9,6 +9,7 @@ from memdiag.analyzers.support.joined import PER_BATCH, _growth, join
 from memdiag.analyzers.support.offered import offered
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.growth import despite_growth
+from memdiag.diagnosis.refuted import setting_first
 from memdiag.oom.read import read_text
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.oom import Judgement, OomReport
@@ -368,3 +369,21 @@ def test_less_memory_comes_first_if_no_setting_gets_past_the_failure(num_ooms, c
     assert ("MD101" in {finding.code for finding in only.findings}) == (num_ooms == 1)
     changes = [fix.title for finding in only.findings for fix in finding.fixes]
     assert any("smaller batch" in title for title in changes) == (num_ooms == 1)
+
+
+def test_a_setting_that_gets_past_the_failure_comes_first_as_on_the_card_of_the_trace(pieces, monkeypatch):
+    pieces.oom(50 * MIB, device_free=4 * MIB, where="big3")
+    change = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    cards = []
+
+    def build(*args, **options):
+        report = build_report(*args, **options)
+        fixes = (Fix("together", "code", ""), Fix("setting", "env", change))
+        found = [replace(each, fixes=fixes) for each in report.findings if each.code == "MD201"]
+        cards.append(replace(report.verdict, command=change, predicted_peak_reserved_bytes=GIB))
+        return replace(report, findings=tuple(found), what_if=(), verdict=cards[-1])
+
+    monkeypatch.setattr("memdiag.analyzers.support.joined.build_report", build)
+    assert [fix.title for fix in told(pieces).findings[0].fixes] == ["setting", "together"]
+    findings = told(pieces).findings
+    assert setting_first(findings, replace(cards[0], predicted_peak_reserved_bytes=None)) == findings

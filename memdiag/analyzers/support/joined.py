@@ -28,7 +28,7 @@ from memdiag.analyzers.support.failures import (
 )
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.growth import GrowingMemory, despite_growth
-from memdiag.diagnosis.refuted import is_stuck, without_refuted
+from memdiag.diagnosis.refuted import is_stuck, setting_first, without_refuted
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.demand import PER_BATCH
 from memdiag.diagnosis.remedies.devices import with_neighbours_named
@@ -154,7 +154,7 @@ class _Joiner:
             kept = tuple(
                 replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "record")) for finding in kept
             )
-        findings = _merged(special, kept)
+        findings = setting_first(_merged(special, kept), found.verdict if found else None)
         return replace(
             message, judgement=judgement, ledger=ledger(failure, message), findings=findings, moment=_moment(failure)
         )
