@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from memdiag.oom.read import read_text
 from memdiag.phantom.cuda import standin
 from memdiag.phantom.installed import installed_for
 from tests.phantom.cuda_stand_in import PYTHON, needs_torch, run
@@ -89,3 +90,11 @@ def test_a_communicator_takes_what_was_measured(tmp_path, world, more, mib):
     assert done.returncode == 0, done.stderr[-2000:]
     counted = json.loads(done.stdout.splitlines()[-1])["scratch"]["communicators"]
     assert counted == {"count": 1, "bytes": mib << 20}
+
+
+@needs_torch
+def test_a_communicator_without_enough_memory_says_so_as_nccl_does(tmp_path):
+    done = run(["-c", COMMUNICATOR], tmp_path, device="cuda:a100-80g,room=256MiB", rank=0, world=2)
+    assert done.returncode == 1
+    (message,) = read_text(done.stderr).messages
+    assert (message.dialect, message.backend) == ("nccl", "cuda")

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "../core/scratch.h"
@@ -25,7 +26,7 @@ struct Communicator {
 };
 struct UniqueId { char bytes[128]; };
 
-enum : int { kSum = 0, kProduct = 1, kLast = 4, kInternalError = 3 };
+enum : int { kSum = 0, kProduct = 1, kLast = 4, kUnhandledCudaError = 1, kInternalError = 3 };
 constexpr uint64_t kSmall = 64 << 10;  // sums of more are not worked out
 constexpr size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 constexpr int kInt32 = 2, kInt64 = 4, kFloat = 7, kDouble = 8;
@@ -45,12 +46,17 @@ uint64_t memory_of(int num_ranks) {
   return channels * (2 * round_up(bytes + kProtocols, kPage) + third) + kShared;
 }
 
+std::atomic<const char*> last_error{""};
+
 int make(Communicator** result, int num_ranks, int rank) {
-  auto* made = new Communicator{num_ranks, rank, current_device(), nullptr};
   uint64_t bytes = memory_of(num_ranks);
-  if (bytes && allocate(&made->memory, bytes, Kind::kMalloc) != kSuccess) return 1;
+  void* memory = nullptr;
+  if (bytes && allocate(&memory, bytes, Kind::kMalloc) != kSuccess) {
+    last_error = "Cuda failure 2 'out of memory'";  // the words of NCCL, which PyTorch puts into its exception
+    return kUnhandledCudaError;
+  }
   note_communicator(bytes);
-  *result = made;
+  *result = new Communicator{num_ranks, rank, current_device(), memory};
   return kSuccess;
 }
 
@@ -137,7 +143,7 @@ API int ncclGetUniqueId(UniqueId* id) {
   return kSuccess;
 }
 API const char* ncclGetErrorString(int error) { return error ? "unhandled cuda error" : "no error"; }
-API const char* ncclGetLastError(Communicator*) { return ""; }
+API const char* ncclGetLastError(Communicator*) { return last_error; }
 API void ncclResetDebugInit() {}
 
 API int ncclCommInitRank(Communicator** result, int num_ranks, UniqueId, int rank) { return make(result, num_ranks, rank); }
