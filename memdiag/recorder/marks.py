@@ -152,12 +152,12 @@ class Marks:
         if line and (line in lines or len(lines) < _MOST_LINES):
             lines[line] = lines.get(line, 0) + 1
 
-    def out_of_memory(self, device: int) -> None:
-        """Adds a mark for an out-of-memory event of a device.
+    def out_of_memory(self, device: int) -> int:
+        """Adds a mark for an out-of-memory event of a device; returns its number.
 
         The allocator is in the middle of the request, so its position is not queried.
         """
-        self._append((time.time_ns(), OOM, 0, device, -1, -1, 0))
+        return self._append((time.time_ns(), OOM, 0, device, -1, -1, 0))
 
     def _append(self, values: tuple[int, ...]) -> int:
         with self.lock:

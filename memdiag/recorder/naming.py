@@ -6,6 +6,7 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -47,6 +48,7 @@ class Naming:
         self._parts: dict[int, tuple[Any, Any]] = {}  # weak: a part that is called directly, and its model
         self._optimizers: dict[int, tuple[int, int]] = {}  # size of the state, and how often it was seen
         self._observed: dict[int, int] = {}
+        self._stepping: Any = None  # weak: the optimizer whose step is running, or was ended by an error
 
     def _look(self, at: Any, mark: int) -> int:
         """Marks that the tensors of a model or optimizer are recorded, at the time of another mark."""
@@ -115,6 +117,8 @@ class Naming:
 
         Usually their addresses are those of the previous step.
         """
+        with contextlib.suppress(TypeError):  # an optimizer of another library may have slots
+            self._stepping = weakref.ref(optimizer)
         group, mark = id(optimizer), self._look(optimizer, mark)
         gradients = [parameter.grad for part in optimizer.param_groups for parameter in part["params"]]
         addresses = _addresses(gradients)
@@ -160,6 +164,7 @@ class Naming:
 
     def states(self, optimizer: Any, mark: int) -> None:
         """Records the state of an optimizer, if it has grown since the last time."""
+        self._stepping = None
         state = optimizer.state
         size = len(state)
         seen = self._optimizers.get(id(optimizer), (-1, 0))
@@ -173,6 +178,12 @@ class Naming:
             for key, value in values.items():
                 for tensor in _tensors((value,), 4):
                     self._see(tensor, OPTIMIZER_STATE, str(key) + of, mark)
+
+    def unfinished_states(self, mark: int) -> None:
+        """Records the state of the optimizer whose step ran out of memory, because no hook runs after such a step."""
+        optimizer = self._stepping and self._stepping()
+        if optimizer is not None:
+            self.states(optimizer, mark)
 
     def _name(self, parameter: Any) -> str:
         name = self._parameters.get(id(parameter))

@@ -244,7 +244,7 @@ class Session:
         self.marks.add(MARK, self.marks.name(str(name)))
 
     def _out_of_memory(self, backend: Any, device: int, wanted: int, total: int, free: int) -> None:
-        self.marks.out_of_memory(device)
+        self.naming.unfinished_states(self.marks.out_of_memory(device))
         self.ooms.append(
             {
                 "backend": backend.name,

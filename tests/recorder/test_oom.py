@@ -59,3 +59,32 @@ def test_without_a_training_a_program_that_goes_on_is_recorded_to_its_end(accele
     assert run.status()["reason"] == reason
     assert len(run.status()["ooms"]) == 1
     assert run.device.events.action.tolist().count(schema.ALLOC) == (1 if reason == "exit" else 0)
+
+
+STEP = """
+import torch
+{imports}
+device = torch.device({device!r})
+model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048, bias=False) for _ in range(4)]).to(device)
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.ones(8, 2048, device=device)).sum().backward()
+free, _ = torch.{device}.mem_get_info()
+ballast = torch.empty(free - (64 << 20), dtype=torch.uint8, device=device)
+try:
+    optimizer.step()
+except torch.OutOfMemoryError:
+    pass
+del model, optimizer, ballast
+torch.ones(5, device=device)
+"""
+
+
+def test_state_of_an_optimizer_whose_first_step_fails_is_known_although_it_is_freed(accelerator, compare):
+    """As if a program tries a smaller batch with a new model."""
+    device = accelerator.device
+    program = STEP.format(device=device, imports="import torch_npu" if device == "npu" else "")
+    found = compare(accelerator("-c", program))
+    (oom,), phases = ooms_in(found.device)
+    assert phases == [("optimizer", 0)]
+    states = {found.name(row) for row in found.device.live(oom) if found.category(row) == "optimizer_state"}
+    assert {"exp_avg of 0.weight", "exp_avg_sq of 0.weight", "exp_avg of 1.weight"} <= states
