@@ -4,7 +4,8 @@ In a trace, one call of a ``forward`` then allocates tensors that are larger tha
 and keys are smaller than the weights, and so is their product with the values. A fused kernel retains none of the
 weights. Trace entries have no operators and shapes, so the module, its function or its file must have attention in its
 name. Element-wise chains after a projection do not count, because the projection is as large as they are. Norms do not
-count either: in 16-bit training, many compute with 32 bits, so their tensors are twice as large as their input.
+count either: in 16-bit training, many compute with 32 bits, so their tensors are twice as large as their input. The
+packed projection of nn.MultiheadAttention does not count: queries, keys and values together are three times as large.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import by_place, first_finding
+from memdiag.analyzers.support.without import peak_without
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
-from memdiag.trace.model import Trace
-from memdiag.trace.schema import LIFETIMES
+from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.schema import LIFETIMES, PHASES
 from memdiag.trace.table import Array
 from memdiag.units import KIB, MIB, format_bytes
 
@@ -40,8 +42,11 @@ _RATIOS = (1, 2, 4)  # of the bytes of two types: the mask of dropout has one by
 _CONVERTED = 2  # bytes of float32 for one of bfloat16
 _NAME = re.compile(r"attn|attention", re.IGNORECASE)
 _PYTORCHS = "multi_head_attention_forward"  # of nn.MultiheadAttention
+_PROJECTION = "_in_projection"  # of nn.MultiheadAttention, packed or not
 _NORM = re.compile(r"norm", re.IGNORECASE)  # "self_attn.q_norm", "post_attention_layernorm"
 _SAVED = LIFETIMES.index("forward_to_backward")
+_BRIEF = [LIFETIMES.index(name) for name in ("temporary", "within_phase")]
+_PASSES = [PHASES.index(name) for name in ("forward", "backward")]
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -54,6 +59,10 @@ def find_weights(view: DeviceView) -> list[Array]:
     """Returns the retained weights (rows of Tensors) of each call of an attention."""
     tensors = view.device.tensors
     order, module = made_in_forward(view, SMALLEST)
+    frames = view.trace.stacks.frames
+    projects = view.trace.stacks.with_frame(np.array([frame.name.startswith(_PROJECTION) for frame in frames], bool))
+    others = ~np.append(projects, False)[tensors.stack[order]]
+    order, module = order[others], module[others]
     if not len(order):
         return []
     size, is_saved = tensors.requested_bytes[order], tensors.lifetime[order] == _SAVED
@@ -93,7 +102,8 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
     device, tensors = view.device, view.device.tensors
     live = np.zeros(len(tensors), bool)
     live[view.live] = True
-    calls = [rows[live[rows]] for rows in find_weights(view)]
+    every = find_weights(view)
+    calls = [rows[live[rows]] for rows in every]
     calls = [rows for rows in calls if len(rows)]
     allocated = int(device.usage_at(view.at)["allocated"])
     kept = sum(int(tensors.block_bytes[rows].sum()) for rows in calls)
@@ -113,9 +123,18 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
             *(Evidence(phrase("attention.site"), place.bytes, "bytes", place.label) for place in places[:NUM_PLACES]),
         ),
         tuple(_remedies(view, calls)),
-        saving=Saving(0, kept, kept, "estimated"),
+        saving=Saving(0, saved := _saved(device, np.concatenate(every)), max(saved, kept), "estimated"),
         weight_bytes=kept,
     )
+
+
+def _saved(device: DeviceTrace, weights: Array) -> int:
+    """Returns by how much the peak falls without the weights of all calls, their gradients and temporary copies."""
+    tensors = device.tensors
+    is_copy = np.isin(tensors.requested_bytes, np.unique(tensors.requested_bytes[weights]))
+    is_copy &= np.isin(tensors.phase_alloc, _PASSES) & np.isin(tensors.lifetime, _BRIEF)
+    left = peak_without(device, np.union1d(weights, np.flatnonzero(is_copy)))
+    return max(int(device.usage.allocated.max(initial=device.start["allocated"])) - int(left.value or 0), 0)
 
 
 def _remedies(view: DeviceView, calls: Iterable[Array]) -> Iterator[Fix]:

@@ -19,8 +19,11 @@ WEIGHTS = ((64, False), (64, False), (64, True), (16, True), (64, True))
 PROJECTED = ((4, True), (4, True), (4, True))
 
 
-def layers(heap, weights=WEIGHTS, projected=PROJECTED, after=4, count=4, where=ATTENTION):
-    """Returns the trace of calls of an attention. All retained tensors are freed at the end."""
+def layers(heap, weights=WEIGHTS, projected=PROJECTED, after=4, count=4, where=ATTENTION, gradients=0):
+    """Returns the trace of calls of an attention, then ``gradients`` of the weights that are live at the same time.
+
+    All retained tensors are freed at the end.
+    """
     heap.segment(0, 4000 * MIB)
     at, saved, kept = 0, [], []
     calls = [*((each, "linear.py:134 forward") for each in projected), *((each, where) for each in weights)]
@@ -33,14 +36,21 @@ def layers(heap, weights=WEIGHTS, projected=PROJECTED, after=4, count=4, where=A
                 heap.free(at, size * MIB)
             saved.append(keep)
             at += size
+    for number in range(gradients):
+        heap.alloc(at + 64 * number, 64 * MIB)
+    for number in range(gradients):
+        heap.free(at + 64 * number, 64 * MIB)
     for address, size in kept:
         heap.free(address, size)
     trace = heap.trace()
     (device,) = trace.devices
     tensors = device.tensors
     by_time = np.argsort(np.argsort(tensors.alloc_at))
-    lifetime = np.where(np.array(saved)[by_time], LIFETIMES.index("forward_to_backward"), LIFETIMES.index("temporary"))
-    tensors = tensors.replace(lifetime=lifetime, phase_alloc=np.full(len(tensors), PHASES.index("forward")))
+    saved = np.array([*saved, *[False] * gradients])[by_time]
+    lifetime = np.where(saved, LIFETIMES.index("forward_to_backward"), LIFETIMES.index("temporary"))
+    is_backward = by_time >= len(by_time) - gradients
+    phase = np.where(is_backward, PHASES.index("backward"), PHASES.index("forward"))
+    tensors = tensors.replace(lifetime=lifetime, phase_alloc=phase)
     return replace(trace, devices=(replace(device, tensors=tensors),))
 
 
@@ -58,6 +68,11 @@ def test_weights_that_attention_keeps_are_counted(heap):
     assert not list(kept_chains.analyze(trace, Context()))  # a fused norm does not help
 
 
+def test_gradients_and_temporary_copies_of_the_weights_are_saved_too(heap):
+    (finding,) = found(layers(heap, gradients=2))
+    assert finding.saving.expected_bytes == finding.saving.high_bytes == (4 * 144 + 2 * 64) * MIB
+
+
 def test_pytorchs_own_module_only_needs_an_argument(heap):
     (finding,) = found(
         layers(heap, where="functional.py:7038 multi_head_attention_forward, activation.py:1494 forward")
@@ -72,6 +87,7 @@ def test_pytorchs_own_module_only_needs_an_argument(heap):
         {"projected": ((64, True),)},  # chains after a projection, such as rotary embeddings
         {"projected": ((32, True),)},  # tensors that are converted to a larger type
         {"where": "attention.py:31 norm"},
+        {"where": "functional.py:6251 _in_projection_packed, activation.py:1494 forward"},  # queries, keys and values
         {"after": 40},  # the result is more than half as large
         {"weights": ((64, True),)},  # one tensor
         {"weights": ((64, False), (64, False))},  # backward needs none
