@@ -17,7 +17,7 @@ import numpy as np
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.names import kind_words, largest_names, place_of, short
-from memdiag.analyzers.support.optimizers import for_optimizer, unfused_optimizer
+from memdiag.analyzers.support.optimizers import for_optimizer, is_other_optimizer, unfused_optimizer
 from memdiag.analyzers.support.places import moment_name, when, when_at
 from memdiag.analyzers.support.sites import SiteMemory, by_category, by_module, by_place, label_of, stackless, sums
 from memdiag.analyzers.support.without import peak_without
@@ -196,6 +196,8 @@ def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:
     least = LARGE / 2 if failed_within else LARGE  # the step had not reached its own peak
     if held < max(least * total, FLOOR) or device.usage.allocated[at] - elsewhere < LARGE / 2 * total:
         return  # without them, the peak would be about as high elsewhere
+    stacks, used = view.trace.stacks, tensors.stack[rows]
+    remedies = ("other-step",) if is_other_optimizer(stacks, used) else ("fused-optimizer", "one-by-one")
     yield Finding(
         "MD104",
         phrase("peak.optimizer", held=format_bytes(held), total=format_bytes(total), moment=when_at(view, at)),
@@ -212,8 +214,8 @@ def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:
             ),
         ),
         for_optimizer(
-            AllocatorSettings.of(view.trace).offers("fused-optimizer", "one-by-one"),
-            unfused_optimizer(view.trace.stacks, device.tensors.stack[rows]),
+            AllocatorSettings.of(view.trace).offers(*remedies),
+            unfused_optimizer(stacks, used),
         ),
         weight_bytes=held,
     )

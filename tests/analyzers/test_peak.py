@@ -137,6 +137,20 @@ def test_an_optimizer_without_a_fused_kernel_is_updated_one_by_one():
     assert fix.change == "optimizer = torch.optim.RMSprop(model.parameters(), foreach=False)"
 
 
+@pytest.mark.parametrize("file", ["/pytorch_optimizer/optimizer/shampoo.py", "/torch/optim/_muon.py", "/mine.py"])
+def test_advice_for_an_optimizer_without_fused_and_foreach_names_neither(file):
+    trace = full_optimizer_step().trace()
+    stacks = trace.stacks
+    frames = [
+        frame._replace(filename=file if "adamw.py" in frame.filename else frame.filename) for frame in stacks.frames
+    ]
+    for wrapper, is_other in (("/torch/optim/optimizer.py", True), ("/torch/_dynamo/eval_frame.py", False)):
+        frames[stacks.frame_ids[-1]] = frames[0]._replace(filename=wrapper)
+        other = replace(trace, stacks=Stacks(frames, stacks.offsets, stacks.frame_ids))
+        changes = [fix.change for fix in findings(other)["MD104"].fixes]
+        assert (changes == [""]) == is_other
+
+
 def full_optimizer_step():
     program = trained(steps=2, scale=0.25)
     program.now += 1

@@ -72,6 +72,7 @@ REMEDIES: Registry[Remedy] = Registry(
         "smaller-optimizer": f"{_HERE}.state:OPTIMIZER",
         "fused-optimizer": f"{_HERE}.state:FUSED",
         "one-by-one": f"{_HERE}.state:ONE_BY_ONE",
+        "other-step": f"{_HERE}.state:OTHER_STEP",
         "shard-optimizer": f"{_HERE}.state:SHARD_OPTIMIZER",
         "shard-early": f"{_HERE}.state:SHARD_EARLY",
         "load-to-host": f"{_HERE}.state:LOAD_TO_HOST",

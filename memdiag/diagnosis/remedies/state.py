@@ -57,6 +57,7 @@ FUSED = _Fused()
 ONE_BY_ONE = Plain(
     LazyFix("remedies.one-by-one", "code", "optimizer = torch.optim.AdamW(model.parameters(), foreach=False)"), on_torch
 )
+OTHER_STEP = Plain(LazyFix("remedies.other-step", "code"), on_torch)
 SHARD_OPTIMIZER = Plain(
     LazyFix(
         "remedies.shard-optimizer",
