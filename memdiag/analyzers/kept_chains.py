@@ -1,4 +1,4 @@
-"""Element-wise operators whose intermediates autograd retains: unfused norms, bias-dropout-add, rotary embeddings.
+"""Element-wise operators whose intermediates autograd retains: norms, activation functions, rotary embeddings.
 
 In a trace, this is a run of allocations with the same number of elements in one call of a ``forward``, several of which
 live until backward. One fused operator retains its input, its result and a few statistics. So each run needs only its
@@ -8,6 +8,7 @@ a mask has one byte for each element.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from memdiag.analyzers.attention import find_weights
 from memdiag.analyzers.intermediates import made_in_forward
 from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.names import name_of
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import by_place, first_finding
 from memdiag.results.finding import Evidence, Finding, Fix, Saving
@@ -34,6 +36,8 @@ NUM_PLACES = 3
 LOOP = 8  # tensors of a run from one line: a norm or a rotary embedding has fewer, a loop over a sequence has more
 _RATIOS = (1, 2, 4)  # ratios of the bytes of two types: float32 and bfloat16, bfloat16 and bool, float32 and bool
 _SAVED = LIFETIMES.index("forward_to_backward")
+# Names of modules, functions and files of activation functions: mlp.act, new_gelu, NewGELU, activations.py
+_FUNCTION = re.compile(r"(^|[._])(act|act_fn|activations?|\w*gelu|silu|swish|mish)($|\.py$| \()", re.IGNORECASE)
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -83,6 +87,8 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
     most = max(runs, key=lambda rows: int(tensors.block_bytes[rows].sum()))
     looped = sum(int(tensors.block_bytes[rows].sum()) for rows in runs if _is_loop(tensors.stack[rows]))
     is_loop = looped > kept / 2
+    applied = np.concatenate([rows for rows in runs if _is_function(view, int(rows[0]))] or [np.zeros(0, int)])
+    is_function = int(tensors.block_bytes[applied].sum()) > kept / 2
     largest = int(tensors.block_bytes[most].sum())
     expected = max(less - largest, 0) if is_loop else less  # the backward of a recomputed loop needs its tensors again
     yield Finding(
@@ -98,7 +104,7 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
             Evidence(phrase("kept_chains.runs"), len(runs), "chains"),
             *(Evidence(phrase("kept_chains.site"), place.bytes, "bytes", place.label) for place in places[:NUM_PLACES]),
         ),
-        (_recomputed() if is_loop else _fused(view.trace.backend), _compiled()),
+        (_recomputed() if is_loop else _gelu() if is_function else _fused(view.trace.backend), _compiled()),
         saving=Saving(0, expected, most_less, "estimated"),
         weight_bytes=less,
     )
@@ -109,6 +115,26 @@ def _is_loop(stacks: Array) -> bool:
     known = stacks[stacks >= 0]
     most = int(np.bincount(known).max()) if len(known) else 0
     return most >= LOOP and 2 * most > len(stacks)
+
+
+def _is_function(view: DeviceView, row: int) -> bool:
+    """Returns whether a tensor is of an activation function, by its name and the innermost function of its stack."""
+    stacks, number = view.trace.stacks, int(view.device.tensors.stack[row])
+    names = [name_of(view, row)]
+    if number >= 0 and stacks.offsets[number] < stacks.offsets[number + 1]:
+        frame = stacks.frames[int(stacks.frame_ids[stacks.offsets[number]])]
+        names += [frame.name, frame.filename.replace("\\", "/").rpartition("/")[2]]
+    return any(_FUNCTION.search(name) for name in names)
+
+
+def _gelu() -> Fix:
+    return Fix(
+        phrase("kept_chains.fix.gelu"),
+        "code",
+        'torch.nn.functional.gelu(x, approximate="tanh")',
+        phrase("kept_chains.fix.gelu.when"),
+        phrase("kept_chains.fix.fused.caveat"),
+    )
 
 
 def _recomputed() -> Fix:

@@ -78,6 +78,29 @@ def test_a_loop_over_a_sequence_is_recomputed(heap, steps, is_loop):
     )  # one loop at a time needs its memory again
 
 
+@pytest.mark.parametrize(
+    ("function", "file", "is_function"),
+    [
+        ("forward", "transformers/activations.py", True),
+        ("new_gelu", "model.py", True),
+        ("forward", "model.py", False),
+        ("react", "activate.py", False),
+    ],
+)
+def test_a_fused_activation_function_replaces_one_of_single_operators(heap, function, file, is_function):
+    trace = layers(heap, inner="inner")
+    stacks = trace.stacks
+    frames = [
+        frame._replace(filename=f"/site-packages/{file}", name=function)
+        if frame.name == "inner"
+        else frame._replace(filename=f"/{frame.name}.py", name="forward")
+        for frame in stacks.frames
+    ]
+    (finding,) = found(replace(trace, stacks=Stacks(frames, stacks.offsets, stacks.frame_ids)))
+    assert ("gelu" in finding.fixes[0].change) is is_function
+    assert ("rms_norm" in finding.fixes[0].change) is not is_function
+
+
 def test_chains_that_torch_compile_has_fused_are_left_alone(heap):
     trace = layers(heap)
     stacks = trace.stacks
