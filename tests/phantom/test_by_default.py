@@ -55,7 +55,14 @@ def test_the_limit_is_the_one_that_messages_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("add_.Tensor", True), ("lt.Scalar", True), ("mm", False), ("native_layer_norm", False)]
+    ("name", "expected"),
+    [
+        ("add_.Tensor", True),
+        ("lt.Scalar", True),
+        ("_foreach_add_.Scalar", True),
+        ("mm", False),
+        ("native_layer_norm", False),
+    ],
 )
 def test_only_operators_of_indices_are_wrapped(name, expected):
     assert is_by_default(name) is expected

@@ -36,6 +36,8 @@ def values(where):
     loss = float(scores.sum())  # not computed
     factor = torch.linalg.cholesky_ex(model[-1].weight[:, :12].detach() @ data[0].new_ones(12, 12))
     selected = data[:, 0][mask]
+    resumed = [torch.tensor(float(step)).to(where) for step in (3, 4)]  # optimizer steps of a checkpoint
+    torch._foreach_add_(resumed, 1)
     return {
         "lengths": [int(lengths.min()), int(lengths.max()), lengths.sort(descending=True).indices.tolist()],
         "steps": int(model[1].num_batches_tracked),
@@ -46,6 +48,7 @@ def values(where):
         "ends": (lengths.cumsum(0) - 1).tolist(),
         "step": round(float(times[2] - times[1]), 6),
         "fit for Cholesky": int(factor.info) == 0 or where == "cpu",
+        "resumed": [float(step) for step in resumed],
         "known classes": bool((lengths.remainder(3) < 3).all()),
     }, loss
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .lists import ListOperator
 from .operator import MADE, NUMBERS, READ, Operator, Work
 
 LIMIT_BYTES = 1 << 20
@@ -32,6 +33,8 @@ _MOVES = (
     "copy_ cat stack index index_select index_put _index_put_impl_ index_fill index_add index_copy gather"
     " scatter scatter_add scatter_reduce take tril triu flip roll repeat_interleave masked_scatter one_hot"
 )
+# Counts the steps of an optimizer whose state is on the device, for example because a checkpoint was loaded to it.
+_COUNTERS = frozenset(["_foreach_add_.Scalar"])
 # One of the results of these says if the operator failed. If the matrix is unknown, so is this result, even if the CPU
 # computes it in place of the device (torch_npu).
 _CHECKED = ["linalg_cholesky_ex", "linalg_inv_ex", "linalg_ldl_factor_ex", "linalg_lu_factor_ex", "_linalg_solve_ex"]
@@ -43,7 +46,7 @@ _NAMES = frozenset([*f"{_FACTORIES} {_CONDITIONS} {_SEARCHES} {_ARITHMETIC} {_MO
 def is_by_default(name: str) -> bool:
     """Returns whether an operator, such as "add_.Tensor", is computed without ``--compute``."""
     base = name.partition(".")[0]
-    return base in _NAMES or base.rstrip("_") in _NAMES
+    return name in _COUNTERS or base in _NAMES or base.rstrip("_") in _NAMES
 
 
 class DefaultOperator(Operator):
@@ -103,3 +106,7 @@ class DefaultOperator(Operator):
             return not is_copy or not args[1].is_cpu
 
         return is_known
+
+
+class DefaultListOperator(DefaultOperator, ListOperator):
+    """The same for an operator on a list of tensors."""

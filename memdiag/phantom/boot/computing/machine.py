@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from . import ways_npu
-from .by_default import DefaultOperator, is_by_default
+from .by_default import DefaultListOperator, DefaultOperator, is_by_default
 from .chance import Chance
 from .contents import Contents
 from .experts import INTEGER_BYTES, Router, assumed
@@ -52,6 +52,13 @@ _IDLE = (
     # The kernel of pow.Scalar calls it with a number on the device, which PyTorch cannot pass to Python.
     "pow.Tensor_Tensor_out",
 )
+# Keyed by whether only the operators of ``by_default`` are computed, and whether the operator has a list of tensors.
+_KINDS: dict[tuple[bool, bool], type[Operator]] = {
+    (False, False): Operator,
+    (False, True): ListOperator,
+    (True, False): DefaultOperator,
+    (True, True): DefaultListOperator,
+}
 # Composed of other operators for every device; wrapped, since the device decomposes them differently.
 _ALSO = (
     "copy_",
@@ -129,7 +136,7 @@ class Machine:
             return  # a kernel without an operator: for another version of PyTorch
         if any(answer.alias_info is not None and not answer.alias_info.is_write for answer in operator._schema.returns):
             return  # a view
-        kind = DefaultOperator if self.is_default else ListOperator if is_by_lists(name, operator) else Operator
+        kind = _KINDS[self.is_default, is_by_lists(name, operator)]
         made = (Router if self.experts and name == "topk" else kind)(self, name, operator, kernel())
         self._libraries[space].impl(name, made.kernel(), self._key, with_keyset=True)
         if name in ways_npu.BEFORE_AUTOGRAD[self.device]:
