@@ -29,10 +29,10 @@ def phantom_notes(own: Mapping[str, Any]) -> list[Note]:
                 phrase("notes.phantom.assumed", name=name, list=joined([_assumption(each) for each in assumed], "; ")),
             )
         )
-    if read := _read_backs(device.get("read_backs"), device.get("values")):
-        notes.append(Note("MD927", read))
+    if num_reads := num_reads_in(own):
+        notes.append(Note("MD927", _read_backs(num_reads, device["read_backs"], device.get("values"))))
     if sizes := assumed_sizes_in(own):
-        notes.append(Note("MD932", _sizes(sizes, _places(device["assumed_sizes"]))))
+        notes.append(Note("MD932", _sizes(sizes, num_reads, _places(device["assumed_sizes"]))))
     if refused := _texts(device.get("refused")):
         notes.append(Note("MD928", phrase("notes.phantom.refused", names=", ".join(refused))))
     if computed := _computed(device.get("computed")):
@@ -129,13 +129,7 @@ def _computed(given: Any) -> str:
     return phrase("notes.phantom.computed", count=known["computed"], limit=limit, partly=partly, others=others)
 
 
-def _num_reads(given: Any) -> int:
-    return _number(given.get("count")) if isinstance(given, dict) else 0
-
-
-def _read_backs(given: Any, values: Any) -> str:
-    if not (count := _num_reads(given)):
-        return ""
+def _read_backs(count: int, given: Mapping[str, Any], values: Any) -> str:
     return phrase(
         "notes.phantom.read", count=count, places=_places(given), values=_text(values) or phrase("notes.phantom.zeros")
     )
@@ -151,7 +145,14 @@ def assumed_sizes_in(own: Mapping[str, Any]) -> AssumedSizes | None:
     if not count or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
         return None
     place = next((where for where, _ in _known_places(given)), "")
-    return AssumedSizes(count, float(fraction), place, _num_reads(device.get("read_backs")))
+    return AssumedSizes(count, float(fraction), place)
+
+
+def num_reads_in(own: Mapping[str, Any]) -> int:
+    """Returns how many values a program read that a simulated device did not compute."""
+    device = own.get("phantom_device")
+    given = device.get("read_backs") if isinstance(device, dict) else None
+    return _number(given.get("count")) if isinstance(given, dict) else 0
 
 
 def expert_load_in(own: Mapping[str, Any]) -> str:
@@ -161,9 +162,9 @@ def expert_load_in(own: Mapping[str, Any]) -> str:
     return _text(given.get("load")) if isinstance(given, dict) else ""
 
 
-def _sizes(found: AssumedSizes, places: Phrase | str) -> Phrase:
+def _sizes(found: AssumedSizes, num_reads: int, places: Phrase | str) -> Phrase:
     if found.fraction == 1:
-        unless = phrase("notes.phantom.sizes.unless", count=found.num_reads) if found.num_reads else ""
+        unless = phrase("notes.phantom.sizes.unless", count=num_reads) if num_reads else ""
         return phrase("notes.phantom.sizes.all", count=found.count, places=places, unless=unless)
     return phrase("notes.phantom.sizes", count=found.count, places=places, fraction=f"{found.fraction:g}")
 

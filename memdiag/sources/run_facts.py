@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memdiag.sources.phantom_notes import assumed_sizes_in, expert_load_in
+from memdiag.sources.phantom_notes import assumed_sizes_in, expert_load_in, num_reads_in
 from memdiag.sources.phantom_scratch import outside_error_in, scratch_in
 from memdiag.sources.run_samples import count as _count
 from memdiag.trace.card import Card, MemorySample
@@ -93,6 +93,7 @@ def ended_in(own: Mapping[str, Any]) -> RecordingEnd:
         _text(device.get("device")) if isinstance(device, dict) else "",
         scratch_in(own),
         assumed_sizes_in(own),
+        num_reads_in(own),
         expert_load_in(own),
         _count(own.get("pid"), _MOST_STEPS),
     )

@@ -34,14 +34,11 @@ class AssumedSizes:
         count: How many.
         fraction: Fraction of elements, from 0 to 1, that masks, nonzero and unique select in this run.
         place: The first place in the program, such as "train.py:17", or "" if unknown.
-        num_reads: Other values that the program read and the device did not compute. If the program skips work because
-            of such a value (``if mask.any():``), the largest sizes are no upper bound.
     """
 
     count: int
     fraction: float
     place: str = ""
-    num_reads: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,6 +53,8 @@ class RecordingEnd:
         phantom_device: The simulated device, or "" for a real or unknown one.
         scratch: Scratch memory of cuDNN on a simulated device; None if it was not used.
         sizes: Assumed sizes on a simulated device; None if there are none.
+        num_reads: Other values that the program read and a simulated device did not compute. If the program skips work
+            because of such a value (``if mask.any():``), the largest sizes are no upper bound.
         expert_load: How many tokens each expert was assumed to get on a simulated device, such as "balanced"; "" if no
             load was assumed.
         pid: Id of the recorded process, or None if unknown.
@@ -68,6 +67,7 @@ class RecordingEnd:
     phantom_device: str = ""
     scratch: Scratch | None = None
     sizes: AssumedSizes | None = None
+    num_reads: int = 0
     expert_load: str = ""
     pid: int | None = None
 

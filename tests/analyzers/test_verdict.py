@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from memdiag.analyzers.report import build_report
-from memdiag.analyzers.support.verdict import _first
+from memdiag.analyzers.support.verdict import _first, verdict
 from memdiag.diagnosis.refuted import is_relevant, is_solution
 from memdiag.results.finding import Finding, Fix, Saving
 from memdiag.sources import load
+from memdiag.trace.recording import ProcessMarks, RecordingEnd
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
 
@@ -46,6 +47,16 @@ def test_a_fix_that_saves_far_more_comes_before_settings(trace, times, is_before
     finding = Finding("MD131", "attention", "warning", 0, (), (fix,), saving=Saving(0, saved, saved, "estimated"))
     (_, chosen), result = _first((*report.findings, finding), report.what_if)
     assert (chosen == fix, result is None) == (is_before, is_before)
+
+
+@pytest.mark.parametrize(("name", "is_first"), [("cuda-2.13.0-pinned", True), ("cuda-2.13.0-leak", False)])
+def test_an_error_comes_before_settings_but_not_before_growth(name, is_first, goldens):
+    trace = load(goldens / name / "snapshot.pickle")
+    report = build_report(trace)
+    failed = replace(trace, recorded=ProcessMarks((), {}, {}, {}, {}, ended=RecordingEnd("exit", "KeyError")))
+    card = verdict(failed, report.devices, report.findings, report.what_if, report.headline, replay=True)
+    assert card.severity == "warning"
+    assert card.remedy.startswith("correct the error that ended the program (KeyError)") == is_first
 
 
 def test_growth_comes_before_settings(goldens):

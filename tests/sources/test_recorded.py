@@ -153,6 +153,11 @@ def test_an_error_of_a_program_without_problems_of_memory_is_corrected_first(err
     assert verdict.code == "" or not is_first
 
 
+def test_an_error_after_values_that_were_made_up_gets_the_option_that_computes_them(opened):
+    device = {"read_backs": {"count": 2}}
+    assert "--values auto" in build_report(opened(error="ValueError", phantom_device=device)).verdict.remedy
+
+
 def test_an_error_in_a_program_that_went_on_is_not_the_first_thing(opened):
     assert (
         "correct the error" not in build_report(opened(error="NameError", reason="ended by the program")).verdict.remedy

@@ -51,11 +51,12 @@ def verdict(
     own = next((each for each in trace.devices if each.device == device.device), None)
     mine = [finding for finding in findings if finding.device in {None, device.device}]
     results = [result for result in what_if if result.device == device.device]
-    error = _error(trace) if severity is None else ""
+    is_worse = severity == "critical" or any(_is_root(finding) for finding in mine if finding.severity != "info")
+    error = "" if is_worse else _error(trace)
     chosen, result = (None, None) if error else _first(mine, results)
     remedy = chosen[1].title if chosen else phrase("verdict.first.none")
     if error:
-        remedy = phrase("verdict.first.failed", error=error)
+        remedy = phrase("verdict.first.failed.values" if _is_made_up(trace) else "verdict.first.failed", error=error)
     elif chosen is None and severity is None:
         chosen = _for_a_lower_peak(mine)
         is_empty = not (own and own.num_events) and not max(_badness(device))
@@ -135,6 +136,11 @@ def _error(trace: Trace) -> str:
     return ended.error
 
 
+def _is_made_up(trace: Trace) -> bool:
+    """Returns whether the program read values that a simulated device did not compute."""
+    return trace.recorded is not None and bool(trace.recorded.ended.num_reads)
+
+
 def _for_a_lower_peak(findings: Sequence[Finding]) -> _Chosen | None:
     """Returns the first remedy for the largest part of the peak, for a run without problems."""
     return next(((each, each.fixes[0]) for each in findings if each.code in _COMPOSITION and each.fixes), None)
@@ -177,12 +183,12 @@ def _assumed(trace: Trace) -> Phrase | str:
 
 
 def _assumed_sizes(trace: Trace) -> Phrase | str:
-    sizes = trace.recorded.ended.sizes if trace.recorded else None
-    if sizes is None:
+    ended = trace.recorded.ended if trace.recorded else None
+    if ended is None or (sizes := ended.sizes) is None:
         return ""
     place = phrase("verdict.assumed.place", place=sizes.place) if sizes.place else ""
     if sizes.fraction == 1:
-        unless = phrase("verdict.assumed.unless", count=sizes.num_reads) if sizes.num_reads else ""
+        unless = phrase("verdict.assumed.unless", count=ended.num_reads) if ended.num_reads else ""
         return phrase("verdict.assumed.all", count=sizes.count, place=place, unless=unless)
     return phrase("verdict.assumed.fraction", count=sizes.count, place=place, fraction=f"{sizes.fraction:g}")
 
