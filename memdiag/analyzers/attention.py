@@ -21,8 +21,8 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import by_place, first_finding
-from memdiag.analyzers.support.without import peak_without
-from memdiag.results.finding import Evidence, Finding, Fix, Saving
+from memdiag.analyzers.support.without import saving_without
+from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import LIFETIMES, PHASES
@@ -123,18 +123,17 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
             *(Evidence(phrase("attention.site"), place.bytes, "bytes", place.label) for place in places[:NUM_PLACES]),
         ),
         tuple(_remedies(view, calls)),
-        saving=Saving(0, saved := _saved(device, np.concatenate(every)), max(saved, kept), "estimated"),
+        saving=saving_without(device, _with_copies(device, np.concatenate(every)), at_most=kept),
         weight_bytes=kept,
     )
 
 
-def _saved(device: DeviceTrace, weights: Array) -> int:
-    """Returns by how much the peak falls without the weights of all calls, their gradients and temporary copies."""
+def _with_copies(device: DeviceTrace, weights: Array) -> Array:
+    """Returns the weights of all calls, their gradients and temporary copies (rows of Tensors)."""
     tensors = device.tensors
     is_copy = np.isin(tensors.requested_bytes, np.unique(tensors.requested_bytes[weights]))
     is_copy &= np.isin(tensors.phase_alloc, _PASSES) & np.isin(tensors.lifetime, _BRIEF)
-    left = peak_without(device, np.union1d(weights, np.flatnonzero(is_copy)))
-    return max(int(device.usage.allocated.max(initial=device.start["allocated"])) - int(left.value or 0), 0)
+    return np.union1d(weights, np.flatnonzero(is_copy))
 
 
 def _remedies(view: DeviceView, calls: Iterable[Array]) -> Iterator[Fix]:

@@ -23,7 +23,7 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import common_callers, first_finding
-from memdiag.analyzers.support.without import peak_without
+from memdiag.analyzers.support.without import peak_without, saving_without
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
@@ -241,7 +241,8 @@ def _finding(view: DeviceView, found: KeptPasses) -> Finding:
                 phrase("kept_passes.fix.detach.caveat"),
             ),
         ),
-        weight_bytes=held,
+        saving_without(device, all_such(view, found.rows)),
+        held,
     )
 
 

@@ -17,7 +17,7 @@ from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import by_place, first_finding
-from memdiag.analyzers.support.without import peak_without
+from memdiag.analyzers.support.without import peak_without, saving_without
 from memdiag.results.finding import Evidence, Finding
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
@@ -30,7 +30,7 @@ CODES: dict[str, str] = {"MD127": "the loaded checkpoint stays as a second copy 
 SHARE = 0.05  # of live bytes
 FLOOR = 64 * MIB
 SMALLEST = MIB  # of a tensor: small ones coincide by chance
-FEWEST = 2  # number of sizes that occur in both
+FEWEST, MANY = 2, 4  # number of sizes that occur in both; or of tensors, if all layers of the model are alike
 STATES = 2  # optimizer tensors for each weight: Adam's
 NUM_PLACES = 3
 
@@ -82,8 +82,8 @@ def find_copies(view: DeviceView, loaders: Array) -> Array:
     first = np.searchsorted(which[order], np.arange(len(sizes)))
     rank = np.empty(len(mine), np.int64)
     rank[order] = np.arange(len(mine)) - first[which[order]]
-    copies: Array = mine[rank < have[which]] if np.count_nonzero(have) >= FEWEST else mine[:0]
-    return copies
+    copies: Array = mine[rank < have[which]]
+    return copies if np.count_nonzero(have) >= FEWEST or len(copies) >= MANY else mine[:0]
 
 
 def _of_sizes(own: Array, sizes: Array) -> Array:
@@ -128,5 +128,6 @@ def _twice(view: DeviceView, loaders: Array) -> Iterator[Finding]:
         AllocatorSettings.of(view.trace).offers(
             "map-file" if view.trace.backend == "cpu" else "load-to-host", "take-over"
         ),
-        weight_bytes=held,
+        saving_without(device, rows),
+        held,
     )

@@ -20,7 +20,7 @@ from memdiag.analyzers.support.names import kind_words, largest_names, place_of,
 from memdiag.analyzers.support.optimizers import for_optimizer, is_other_optimizer, unfused_optimizer
 from memdiag.analyzers.support.places import moment_name, when, when_at
 from memdiag.analyzers.support.sites import SiteMemory, by_category, by_module, by_place, label_of, stackless, sums
-from memdiag.analyzers.support.without import peak_without
+from memdiag.analyzers.support.without import peak_without, saving_without
 from memdiag.results.finding import Evidence, Finding, Fix, Severity
 from memdiag.text import joined, phrase
 from memdiag.trace import schema
@@ -206,7 +206,7 @@ def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:
         (
             Evidence(phrase("peak.optimizer.held"), held, "bytes", moment_name(device, at)),
             Evidence(phrase("peak.allocated"), total, "bytes"),
-            peak_without(device, np.union1d(rows, _passing_in(view, optimizer))),
+            peak_without(device, temporaries := np.union1d(rows, _passing_in(view, optimizer))),
             Evidence(phrase("peak.optimizer.elsewhere"), elsewhere, "bytes"),
             *(
                 Evidence(phrase("peak.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
@@ -217,7 +217,8 @@ def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:
             AllocatorSettings.of(view.trace).offers(*remedies),
             unfused_optimizer(stacks, used),
         ),
-        weight_bytes=held,
+        saving_without(device, temporaries),
+        held,
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from memdiag.analyzers import loaded_twice
 from memdiag.analyzers.support.context import Context
-from tests.training import MAIN, MIB, Frame, Training
+from tests.training import MAIN, MIB, MOVE, Frame, Training
 
 LOAD = (
     Frame("/env/lib/python3.11/site-packages/torch/serialization.py", 2147, "load_tensor"),
@@ -43,6 +45,18 @@ def test_only_as_many_as_there_are_others_alike():
 def test_what_was_freed_or_has_no_like_is_no_copy():
     assert not found([32, 64, 96], forget=True)
     assert not found([33, 65, 97])
+
+
+@pytest.mark.parametrize(("count", "is_found"), [(3, False), (4, True)])
+def test_a_few_tensors_of_one_size_may_coincide_by_chance(count, is_found):
+    program = Training(layers=1, size=16 * MIB)
+    program.initialise()
+    for _ in range(count):
+        program.alloc(64 * MIB, MOVE, "parameter")
+        program.alloc(64 * MIB, LOAD, "unknown")
+    for _ in range(3):
+        program.step(scale=0.25)
+    assert bool(list(loaded_twice.analyze(program.trace(), Context()))) == is_found
 
 
 def test_state_that_an_optimizer_made_for_loaded_weights_is_no_other_copy_of_them():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memdiag.analyzers.support.without import peak_without
+from memdiag.analyzers.support.without import peak_without, saving_without
 from tests.training import Training
 
 
@@ -30,3 +30,13 @@ def test_it_is_the_highest_of_what_the_others_hold(program, first):
     rows = np.flatnonzero(device.tensors.block_bytes >= program.size)[::2]
     others = [np.setdiff1d(device.live(at), rows) for at in range(-1, device.num_events)]
     assert peak_without(device, rows).value == max(int(device.tensors.block_bytes[live].sum()) for live in others)
+
+
+def test_a_saving_is_the_fall_of_the_allocated_peak(program):
+    (device,) = program.trace().devices
+    rows = np.flatnonzero(device.tensors.block_bytes >= program.size)[::2]
+    fall = int(device.usage.allocated.max()) - peak_without(device, rows).value
+    saving = saving_without(device, rows)
+    assert (saving.low_bytes, saving.expected_bytes, saving.high_bytes, saving.basis) == (0, fall, fall, "estimated")
+    assert saving_without(device, rows, at_most=2 * fall).high_bytes == 2 * fall
+    assert saving_without(device, rows[:0]) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memdiag.results.finding import Evidence
+from memdiag.results.finding import Evidence, Saving
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace
 from memdiag.trace.table import Array
@@ -12,6 +12,22 @@ from memdiag.trace.table import Array
 
 def peak_without(device: DeviceTrace, rows: Array) -> Evidence:
     """Returns the allocated peak (including before the trace) without the tensors ``rows``."""
+    return Evidence(phrase("without.left"), _left(device, rows), "bytes")
+
+
+def saving_without(device: DeviceTrace, rows: Array, *, at_most: int = 0) -> Saving | None:
+    """Returns by how much the allocated peak falls without the tensors ``rows``; None if it does not.
+
+    Args:
+        device: The device.
+        rows: Rows of Tensors.
+        at_most: The upper end of the range, if it is more.
+    """
+    fall = int(device.usage.allocated.max(initial=device.start["allocated"])) - _left(device, rows)
+    return Saving(0, fall, max(fall, at_most), "estimated") if fall > 0 else None
+
+
+def _left(device: DeviceTrace, rows: Array) -> int:
     tensors, num_events = device.tensors, device.num_events
     size = tensors.block_bytes[rows]
     change = np.zeros(num_events + 1, np.int64)
@@ -19,4 +35,4 @@ def peak_without(device: DeviceTrace, rows: Array) -> Evidence:
     np.subtract.at(change, np.minimum(tensors.free_requested_at[rows], num_events), size)
     left = device.usage.allocated - np.cumsum(change[:num_events])
     before = device.start["allocated"] - int(size[tensors.alloc_at[rows] < 0].sum())
-    return Evidence(phrase("without.left"), max(int(left.max(initial=0)), before), "bytes")
+    return max(int(left.max(initial=0)), before)
