@@ -97,8 +97,8 @@ void make_up(void *to, uint64_t bytes, int type);
 void note_read_back(void);
 void note_assumed_size(void);
 
-/* python_place.c: "train.py:17" of the calling thread, into `text`; empty where it runs no Python. */
-void python_place(char *text, size_t room);
+/* python_place.c: "train.py:17" of the calling thread, into `text`; empty where it runs no Python. Returns whether values are only displayed. */
+int python_place(char *text, size_t room);
 
 /* refuse.c: the names of functions that were refused, with commas, each in quotes. */
 size_t refused_names(char *text, size_t room);

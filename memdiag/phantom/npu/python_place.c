@@ -56,36 +56,47 @@ static int is_installed(const char *path) {
   return strstr(path, "site-packages") || strstr(path, "dist-packages") || strstr(path, "/lib/python3") || *path == '<';
 }
 
+/* print(tensor) and f"{loss:.3f}" only display values: no decision of the program depends on them. */
+static int is_display(const char *file, const char *function) {
+  static const char tensor[] = "/torch/_tensor.py";
+  size_t length = strlen(file);
+  if (length < sizeof tensor - 1 || strcmp(file + length - (sizeof tensor - 1), tensor)) return 0;
+  return !strcmp(function, "__repr__") || !strcmp(function, "__format__");
+}
+
 /* Writes "file:line" of a frame; returns whether it is of no installed package. */
-static int describe(object_t *frame, char *text, size_t room) {
+static int describe(object_t *frame, char *text, size_t room, int *is_displayed) {
   int is_own = 0;
-  object_t *code = python.code(frame), *name = python.attribute(code, "co_filename");
-  const char *file = name ? python.text(name) : NULL;
+  object_t *code = python.code(frame), *name = python.attribute(code, "co_filename"), *called = python.attribute(code, "co_name");
+  const char *file = name ? python.text(name) : NULL, *function = called ? python.text(called) : NULL;
   if (file && !is_of_memdiag(file)) {
     snprintf(text, room, "%s:%d", file, python.line(frame));
     is_own = !is_installed(file);
   }
+  if (file && function && is_display(file, function)) *is_displayed = 1;
   if (name) python.drop(name);
+  if (called) python.drop(called);
   python.drop(code);
   python.clear_error();
   return is_own;
 }
 
-void python_place(char *text, size_t room) {
+int python_place(char *text, size_t room) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, look_up);
   *text = 0;
-  if (!python.has_all || !python.is_initialized() || (python.is_finalizing && python.is_finalizing()) || !python.own_thread()) return;
-  int state = python.ensure(), is_own = 0;
+  if (!python.has_all || !python.is_initialized() || (python.is_finalizing && python.is_finalizing()) || !python.own_thread()) return 0;
+  int state = python.ensure(), is_own = 0, is_displayed = 0;
   object_t *frame = python.frame();
   if (frame) python.keep(frame);
   while (frame) {
     char here[1024] = "";
-    is_own = describe(frame, here, sizeof here);
+    is_own = describe(frame, here, sizeof here, &is_displayed);
     if (is_own || !*text) snprintf(text, room, "%s", here);
     object_t *outer = is_own ? NULL : python.back(frame);
     python.drop(frame);
     frame = outer;
   }
   python.release(state);
+  return is_displayed;
 }

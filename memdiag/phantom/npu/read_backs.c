@@ -27,7 +27,7 @@ static places_t reads, sizes;
 
 static void note(places_t *places) {
   char where[LONGEST];
-  python_place(where, sizeof where);
+  if (python_place(where, sizeof where)) return;
   if (!*where) snprintf(where, sizeof where, "a call outside of Python");
   pthread_mutex_lock(&lock);
   places->count++;

@@ -60,30 +60,40 @@ bool is_installed(const char* path) {
   return strstr(path, "site-packages") || strstr(path, "dist-packages") || strstr(path, "/lib/python3") || *path == '<' || is_own(path);
 }
 
-std::string file_of(const Python& python, Object* frame) {
+std::string text_of(const Python& python, Object* code, const char* attribute) {
   std::string found;
-  Object* code = python.code(frame);
-  Object* name = python.attribute(code, "co_filename");
-  if (name) {
-    if (const char* text = python.text(name)) found = text;
-    python.drop(name);
+  Object* value = python.attribute(code, attribute);
+  if (value) {
+    if (const char* text = python.text(value)) found = text;
+    python.drop(value);
   }
-  python.drop(code);
   python.clear_error();
   return found;
 }
 
+// print(tensor) and f"{loss:.3f}" only display values: no decision of the program depends on them.
+bool is_display(const std::string& file, const std::string& function) {
+  constexpr const char kTensor[] = "/torch/_tensor.py";
+  constexpr size_t kLength = sizeof kTensor - 1;
+  bool is_tensor = file.size() >= kLength && file.compare(file.size() - kLength, kLength, kTensor) == 0;
+  return is_tensor && (function == "__repr__" || function == "__format__");
+}
+
 }  // namespace
 
-std::string python_place() {
+std::string python_place(bool& is_displayed) {
   static const Python* const python = new Python;
+  is_displayed = false;
   if (!python->has_all || !python->is_initialized() || (python->is_finalizing && python->is_finalizing()) || !python->own_thread()) return "";
   int state = python->ensure();
   std::string innermost, own;
   Object* frame = python->frame();
   if (frame) python->increase(frame);
   while (frame) {
-    std::string file = file_of(*python, frame);
+    Object* code = python->code(frame);
+    std::string file = text_of(*python, code, "co_filename");
+    is_displayed = is_displayed || is_display(file, text_of(*python, code, "co_name"));
+    python->drop(code);
     if (!is_own(file.c_str()) && (innermost.empty() || !is_installed(file.c_str()))) {
       std::string place = file + ":" + std::to_string(python->line(frame));
       if (innermost.empty()) innermost = place;

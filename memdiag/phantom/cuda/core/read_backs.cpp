@@ -49,7 +49,9 @@ std::string quoted(const std::string& text) {
 class Places {  // lines of the program at which something happened, and how often
  public:
   void note() {
-    std::string place = python_place();
+    bool is_displayed;
+    std::string place = python_place(is_displayed);
+    if (is_displayed) return;
     if (place.empty()) place = "a call outside of Python";
     Lock lock(mutex_);
     count_++;
