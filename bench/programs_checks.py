@@ -134,6 +134,11 @@ SEARCHES = {
     "stable-baselines3 A2C": Search("{batch}", "68MiB", 2600, low=1500),
     "TRL GRPOTrainer with generation": Search("--batch {batch}", "104MiB", 32, low=4),
     "stable-baselines3 PPO": Search("{batch}", "68MiB", 2600, low=1500),
+    "sentence-transformers contrastive training of a small BERT": Search("{batch}", "284MiB", 72, low=56),
+    "denoising-diffusion-pytorch Trainer": Search("{batch}", "430MiB", 26, low=16),
+    "Pytorch-UNet train.py on 24 images": Search("--scale 1 --batch-size {batch}", "1088MiB", 14, low=4),
+    "stable-baselines3 SAC": Search("{batch}", "90MiB", 2600, low=1500),
+    "pytorch/examples minGPT-ddp, 2 ranks": Search("trainer_config.batch_size={batch}", "2206MiB", 35, low=29),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
@@ -170,6 +175,7 @@ NPU_SEARCHES = {
         "--epochs 1 --test_size 16 --train_size {batch}", "62MiB", 360, low=260
     ),
     "transformers generate with its key-value cache": Search("{batch}", "220MiB", 16, low=4),
+    "PyTorch-GAN cgan": Search("--batch_size {batch}", "72MiB", 500, low=100),
 }
 
 
