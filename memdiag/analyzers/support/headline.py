@@ -76,7 +76,7 @@ def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
         yield _peak(view)
         if _is_reserved_peak_only(view):
             yield phrase("headline.elsewhere", most=format_bytes(_top(device, "allocated")))
-    yield _consists_of(view)
+    yield _consists_of(view, has_cause=growing is not None)
 
 
 def _out_of_memory(here: DeviceMoment) -> Phrase:
@@ -158,8 +158,11 @@ def _peak(view: DeviceView) -> Phrase:
     return phrase("headline.lost", lost=format_bytes(split.lost_bytes), share=shown, **words)
 
 
-def _consists_of(view: DeviceView) -> str:
-    """Returns the main part of the memory at the moment of the report, or "" if there is none or it is unknown."""
+def _consists_of(view: DeviceView, *, has_cause: bool) -> str:
+    """Returns the main part of the memory at the moment of the report, or "" if there is none or it is unknown.
+
+    ``has_cause``: whether the headline already names memory that grows, often of an unknown category.
+    """
     tensors, rows = view.device.tensors, view.live
     total = int(tensors.block_bytes[rows].sum())
     if not total:
@@ -180,7 +183,7 @@ def _consists_of(view: DeviceView) -> str:
         return phrase("headline.largest" if is_peak else "headline.largest.live", **largest)
     if of_unknown_kind >= SHARE * total:
         return phrase("headline.earlier", moment=moment, share=f"{before / total:.0%}")
-    if size and all_unknown >= SHARE * total and has_history(view.device):
+    if size and all_unknown >= SHARE * total and has_history(view.device) and not has_cause:
         return phrase("headline.unknown", moment=moment, share=f"{all_unknown / total:.0%}")
     return ""
 
