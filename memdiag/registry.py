@@ -318,6 +318,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "gathered": "memdiag.analyzers.gathered",
         "leftovers": "memdiag.analyzers.leftovers",
         "loaded-twice": "memdiag.analyzers.loaded_twice",
+        "earlier-attempt": "memdiag.analyzers.earlier_attempt",
         "regrown": "memdiag.analyzers.regrown",
         "residue": "memdiag.analyzers.residue",
         "pinned-rounding": "memdiag.analyzers.pinned_rounding",

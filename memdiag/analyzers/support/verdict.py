@@ -17,7 +17,7 @@ from memdiag.trace.reach import reach_of
 from memdiag.units import format_bytes
 
 _REPLAYED = ("cuda", "npu")
-_NEEDLESS = ("MD106", "MD127", "MD128", "MD129")  # avoidable memory: more important than any setting
+_NEEDLESS = ("MD106", "MD127", "MD128", "MD129", "MD132")  # avoidable memory: more important than any setting
 _GROWTH = "MD301"
 _COMPOSITION = ("MD101", "MD102")
 _FAR_MORE = 4  # times the saving of a setting: estimates of savings are uncertain
