@@ -158,7 +158,7 @@ def where(messages: Sequence[Message]) -> str:
         parts.append(
             phrase("oom.where.ranks", count=len(ranks))
             if len(ranks) > 1
-            else phrase("oom.where.messages", count=len(messages))
+            else phrase("oom.where.messages", count=sum(message.count for message in messages))
         )
         at = phrase("oom.where.first", place=at) if at else at
     return joined([*parts, at], ", ")

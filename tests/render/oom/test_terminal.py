@@ -342,6 +342,13 @@ def test_a_trace_without_a_failure(oom_samples):
     assert "Tried to allocate" not in shown
 
 
+def test_the_heading_counts_repeated_messages_as_the_table_does(oom_samples):
+    (message,) = oom_samples.one().messages
+    messages = (replace(message, rank=None), replace(message, rank=None, count=3, source="b.log"))
+    shown = flat(render(replace(oom_samples.one(), messages=messages)))
+    assert "GPU 3, 4 messages, first: train.log:10412" in shown
+
+
 def test_nothing_found(oom_samples):
     shown = render(oom_samples.nothing())
     assert shown.startswith("No out-of-memory message was found.\n")
