@@ -4,7 +4,8 @@ In a trace, one call of a ``forward`` then allocates tensors that are larger tha
 and keys are smaller than the weights, and so is their product with the values. A fused kernel retains none of the
 weights. Trace entries have no operators and shapes, so the module, its function or its file must have attention in its
 name. Element-wise chains after a projection do not count, because the projection is as large as they are. Norms do not
-count either: in 16-bit training, many compute with 32 bits, so their tensors are twice as large as their input. The
+count either: in 16-bit training, many compute with 32 bits, so their tensors are twice as large as their input.
+Autocast does the same with softmax; its input, the 16-bit product of queries and keys, belongs to the weights. The
 packed projection of nn.MultiheadAttention does not count: queries, keys and values together are three times as large.
 """
 
@@ -74,7 +75,11 @@ def find_weights(view: DeviceView) -> list[Array]:
         largest = int(size[first:end].max())
         at = first + np.flatnonzero(size[first:end] == largest)
         before, after = size[max(at[0] - NUM_BEFORE, 0) : at[0]], size[at[-1] + 1 : at[-1] + 2]
-        if not len(before) or not len(after) or LARGER * max(before.max(), after[0]) > largest:
+        if len(before) and _CONVERTED * before.max() == largest:  # softmax in 32 bits of a product in 16
+            at = first + np.flatnonzero(np.isin(size[first:end], [largest, largest // _CONVERTED]))
+            before, after = size[max(at[0] - NUM_BEFORE, 0) : at[0]], size[at[-1] + 1 : at[-1] + 2]
+        smallest = int(size[at].min())
+        if not len(before) or not len(after) or LARGER * max(before.max(), after[0]) > smallest:
             continue
         if _CONVERTED * before.max() == largest:
             continue

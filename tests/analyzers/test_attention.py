@@ -73,6 +73,15 @@ def test_gradients_and_temporary_copies_of_the_weights_are_saved_too(heap):
     assert finding.saving.expected_bytes == finding.saving.high_bytes == (4 * 144 + 2 * 64) * MIB
 
 
+def test_weights_that_autocast_converts_for_softmax_count_with_the_product_of_16_bits(heap):
+    weights = ((32, False), (1, True), (32, False), (64, False), (64, True), (32, True))
+    (finding,) = found(layers(heap, weights=weights))
+    assert finding.evidence[0].value == 4 * 96 * MIB
+    assert not found(
+        layers(Heap(), weights=weights, projected=((32, True),))
+    )  # a projection of the size of the product
+
+
 def test_pytorchs_own_module_only_needs_an_argument(heap):
     (finding,) = found(
         layers(heap, where="functional.py:7038 multi_head_attention_forward, activation.py:1494 forward")
