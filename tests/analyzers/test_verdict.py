@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from memdiag.analyzers.report import build_report
+from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.headline import headline
 from memdiag.analyzers.support.verdict import _first, verdict
 from memdiag.diagnosis.refuted import is_relevant, is_solution
 from memdiag.results.finding import Finding, Fix, Saving
 from memdiag.sources import load
 from memdiag.trace.recording import ProcessMarks, RecordingEnd
+from memdiag.units import MIB
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
 
@@ -87,3 +90,22 @@ def test_every_recording_has_a_card_that_agrees_with_its_report(goldens):
             titles = [fix.title for finding in report.findings for fix in finding.fixes if finding.code == card.code]
             optional = [f"nothing is necessary. For a lower peak: {title}" for title in titles]
             assert card.remedy in titles or (card.severity == "ok" and card.remedy in optional)
+
+
+@pytest.mark.parametrize(
+    ("after", "ended", "is_said"),
+    [
+        (True, RecordingEnd("exit"), True),
+        (False, RecordingEnd("exit"), False),  # it may have ended because of the error
+        (True, RecordingEnd("exit", "ValueError"), False),
+        (True, RecordingEnd("oom"), False),
+    ],
+)
+def test_an_error_that_the_program_caught_is_named_as_such(heap, after, ended, is_said):
+    heap.segment(0, 100 * MIB)
+    heap.alloc(0, 60 * MIB)
+    heap.oom(80 * MIB)
+    if after:
+        heap.alloc(60 * MIB, 20 * MIB)
+    trace = replace(heap.trace(), recorded=ProcessMarks((), {}, {}, {}, {}, ended=ended))
+    assert ("The program caught this error and continued." in headline(trace, Context(), ())) == is_said

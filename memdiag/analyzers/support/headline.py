@@ -53,6 +53,7 @@ def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
     )
     if _ran_out(device):
         yield _out_of_memory(look(view, AllocatorSettings.of(view.trace)))
+        yield _continued(view)
         # Avoidable memory, if that is the cause: the largest first.
         cause = next(
             (
@@ -116,6 +117,17 @@ def _out_of_memory(here: DeviceMoment) -> Phrase:
     if free >= here.request_bytes:
         words["device"] = ""
     return phrase("headline.oom.fragmented", blocks=blocks, **words)
+
+
+def _continued(view: DeviceView) -> Phrase | str:
+    """Returns that the program caught its out-of-memory errors, allocated more memory and ended without an error."""
+    events, ended = view.device.events, view.trace.recorded.ended if view.trace.recorded else None
+    failed = np.flatnonzero(events.action == schema.OOM)
+    if ended is None or ended.reason != "exit" or ended.error:
+        return ""
+    if not (events.action[failed[-1] :] == schema.ALLOC).any():
+        return ""
+    return phrase("headline.continued", count=len(failed))
 
 
 def _is_reserved_peak_only(view: DeviceView) -> bool:
