@@ -112,7 +112,7 @@ def check_text(chosen: Sequence[OomInput]) -> None:
         if item.path is not None and item.path.is_file():
             with item.path.open("rb") as file:
                 if is_binary(file.read(_HEAD)):
-                    hint = "for a memory trace: memdiag analyze FILE, or memdiag oom --from-trace FILE; here goes the program's output"
+                    hint = "for a memory trace: memdiag analyze FILE, or memdiag oom --from-trace FILE"
                     raise MemdiagError(phrase("errors.no-text", name=str(item.name)), hint)
 
 

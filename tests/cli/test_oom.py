@@ -155,9 +155,8 @@ def test_a_binary_file(tmp_path, capsys):
     path = tmp_path / "trace.pkl"
     path.write_bytes(b"\x80\x04\0\0" * 100)
     assert main(["oom", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(
-        f"error: {path} is not a text file\nhint: for a memory trace: memdiag analyze FILE, or memdiag oom --from-trace FILE"
-    )
+    hint = "for a memory trace: memdiag analyze FILE, or memdiag oom --from-trace FILE"
+    assert capsys.readouterr().err.startswith(f"error: {path} is not a text file\nhint: {hint}")
     path.write_bytes(b"\0" * 50 + b"\n" + MESSAGE.encode() + b"\n")
     assert main(["oom", str(path), "--json"]) == 0
     assert len(found(capsys)) == 1
