@@ -53,6 +53,7 @@ FOREIGN_SHARE = 0.1  # small pools and side streams always have some
 CACHE_SHARE = 0.2
 TRIFLE = 0.05  # fraction of a list's bytes: not worth a line
 _WORKSPACE = CATEGORIES.index("workspace")
+_PASSING = [CATEGORIES.index(name) for name in ("activation", "temporary")]
 _NUM_PLACES = 3  # number of items that one finding names
 
 
@@ -256,7 +257,10 @@ def _keep_together(here: DeviceMoment, found: Pinned) -> Fix | None:
     worst = found.pins[0]
     if LIFETIMES[worst.lifetime] in ("forward_to_backward", "within_step", "within_phase", "temporary"):
         return None
-    if (here.device.tensors.category[list(worst.rows)] == _WORKSPACE).all():
+    category = here.device.tensors.category[list(worst.rows)]
+    if np.isin(category, _PASSING).all():
+        return None
+    if (category == _WORKSPACE).all():
         return here.settings.offer("workspaces-first")
     if not worst.place:
         return here.settings.offer("long-lived-first")

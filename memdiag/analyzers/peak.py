@@ -45,6 +45,7 @@ TRIFLE = 0.02  # fraction of live bytes: too little to mention
 NUM_LISTED = 3
 SAME = 0.002  # logits and labels may be shifted by a token of a sequence: 2,047 of 2,048
 
+SEVERAL = 4  # forwards: a training may run several models before its first backward
 SETS = 4  # of gradients: a training keeps two at most, in another precision each
 _VMAP, _OPACUS = "torch/_functorch/vmap.py", "/opacus/grad_sample/"  # what computes gradients of samples
 _STATE = ("parameter", "gradient", "optimizer_state")
@@ -77,9 +78,8 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     )
     if held.get("activation", 0) >= max(MOST * total, state):
         code, names = "MD101", ["activation"]
-        fixes = settings.offers(
-            *(["compiler-budget"] if _is_compiled(view, rows) else []), "recompute", "smaller-batch"
-        )
+        kept = ["compiler-budget", "recompute"] if _is_compiled(view, rows) else ["recompute"]
+        fixes = settings.offers(*([] if _is_inference(device) else kept), "smaller-batch")
     elif state >= MOST * total:
         code, names = "MD102", [name for name in _STATE if held.get(name, 0) >= TRIFLE * total]
         if is_server:
@@ -91,6 +91,7 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
             fixes = settings.offers("shard", *(["smaller-optimizer"] if "optimizer_state" in names else []))
     else:
         code, names = "MD103", [name for name in held if name != "unknown"][:1]
+        fixes = settings.offers(*(["generation"] if names == ["kv_cache"] and _is_inference(device) else []))
     part = sum(held.get(name, 0) for name in names)
     if not part or part < MOST * total or (code == "MD103" and part < FLOOR):
         return
@@ -109,6 +110,14 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     yield Finding(
         code, title, _severity(device, is_server=is_server), device.device, evidence, fixes, weight_bytes=part
     )
+
+
+def _is_inference(device: DeviceTrace) -> bool:
+    """Returns whether the model runs several times, and never a backward."""
+    phase = device.events.phase
+    is_forward = phase == schema.PHASES.index("forward")
+    num_forwards = int(np.count_nonzero(is_forward[1:] & ~is_forward[:-1]))
+    return num_forwards >= SEVERAL and not (phase == schema.PHASES.index("backward")).any()
 
 
 def _is_compiled(view: DeviceView, rows: Array) -> bool:

@@ -18,7 +18,8 @@ evidence stays unknown. The rules are:
   call sites count that allocate inputs elsewhere too. A tensor that a recorder saw enter a model is none if a forward
   allocated it: the output of another model, computed without gradients;
 * temporary: freed within the visit of the phase in which it was allocated;
-* KV cache: allocated by a function, or in a file, with such a name;
+* KV cache: allocated by a function, or in a file, with such a name; in forward, only if no backward follows in its
+  life (some models fill a cache in training, too, and backward needs these tensors);
 * workspace: requested by a library (frames, sizes and order; see workspaces.py), retained or for one convolution;
 * collective: identified by frames of the libraries that request it, also the buckets of DistributedDataParallel, unless
   a recorder saw gradients in them (gradient_as_bucket_view).
@@ -73,6 +74,7 @@ def infer(
     decided = stays & ~lives.open
     # a closure that the optimizer calls runs a forward and a backward inside the step
     in_step = evidence.optimizer[stack] & ~np.isin(evidence.marker[stack], (FORWARD, BACKWARD))
+    in_passes = np.isin(evidence.marker[stack], (FORWARD, BACKWARD, OPTIMIZER))
     survived = lives.steps_survived
     # only frees by zero_grad() have a stack outside the other phases
     zeroed = evidence.marker[tensors.free_stack] == OUTSIDE
@@ -92,7 +94,7 @@ def infer(
     conditions = {
         _WORKSPACE: workspace,
         _OPTIMIZER_STATE: evidence.state[stack] & outlasts | (in_step | (born == OPTIMIZER)) & decided | replaced,
-        _KV_CACHE: evidence.kv_cache[stack] & stays,
+        _KV_CACHE: evidence.kv_cache[stack] & stays & ~in_passes | _caches(evidence.kv_cache[stack], lives),
         _PARAMETER: loaded & outlasts & making & ~moved & ~buckets,
         _GRADIENT: (born == BACKWARD) & decided & ~(lives.before & (lives.phase_free == BACKWARD))
         | zeroed & (born != FORWARD)
@@ -115,6 +117,19 @@ def infer(
     category[rows[np.isin(tensors.requested_bytes[rows], gradients)]] = _PARAMETER
     is_output = (tensors.category == _INPUT) & (born == FORWARD) & ~lives.before
     return np.where((tensors.category != _UNKNOWN) & ~is_output, tensors.category, category)
+
+
+def _caches(named: Array, lives: Lives) -> Array:
+    """Returns which tensors that forward allocated are keys and values of a cache.
+
+    Backward needs those of a training. If memory ran out in a forward, only earlier caches show that none follows.
+
+    Args:
+        named: The tensors allocated by a function, or in a file, with the name of a cache.
+        lives: Allocation and free of the tensors.
+    """
+    cached: Array = named & (lives.phase_alloc == FORWARD) & ~lives.same_visit & ~lives.sees_backward
+    return cached if (cached & ~lives.open).any() else np.zeros_like(cached)
 
 
 def _inputs(waits: Array, recorded: Array, lives: Lives, stack: Array) -> Array:

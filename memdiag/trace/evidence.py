@@ -147,7 +147,7 @@ def read_stacks(stacks: Stacks) -> StackEvidence:
         loading=(constructor | moves) & early,
         moving=moves & early,
         building=np.append(_near(stacks, own | (bits & _BUILDS != 0), python), False) & early,
-        kv_cache=np.append(_near(stacks, bits & _CACHE != 0, python), False) & early,
+        kv_cache=np.append(_near(stacks, bits & _CACHE != 0, python), False),
         apply_line=_apply_lines(stacks),
         optimizer=step & ~forward & ~zero_grad,
         state=holds(_STATE) & ~forward,

@@ -51,6 +51,7 @@ class Lives:
         next_phase, previous_phase: int8: the phases after and before the visit in which it was allocated.
         previous_step: int32: the step in which the visit before that one ended, or -1.
         num_allocs: Number of other allocations during its life.
+        sees_backward: A backward allocates or frees memory during its life.
         last_step: The last step of the trace, or -1 if there are none.
         thread: Number of the thread that allocated it; 0 for the main thread, for autograd's threads, and if unknown.
     """
@@ -68,6 +69,7 @@ class Lives:
     previous_phase: Array
     previous_step: Array
     num_allocs: Array
+    sees_backward: Array
     last_step: int
     thread: Array
 
@@ -89,6 +91,7 @@ def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) ->
     allocs = np.zeros(n + 1, index_type(n))
     np.cumsum(device.events.action == schema.ALLOC, out=allocs[:n])
     allocs[n] = allocs[n - 1] if n else 0
+    backwards = np.append(0, np.cumsum(marks.phase == BACKWARD))  # before each event
     training = np.flatnonzero(np.isin(marks.phase, (FORWARD, BACKWARD, OPTIMIZER)))
     said = evidence.marker[tensors.stack]
     return Lives(
@@ -105,6 +108,7 @@ def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) ->
         previous_phase=surroundings[0][visit[born]],
         previous_step=surroundings[2][visit[born]],
         num_allocs=np.where(before, allocs[dies], allocs[dies] - allocs[born]),
+        sees_backward=backwards[dies] > np.where(before, 0, backwards[born]),
         last_step=int(marks.step.max(initial=-1)),
         thread=np.append(np.zeros(n, np.int64) if marks.thread is None else marks.thread, 0)[born],
     )
