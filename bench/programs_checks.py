@@ -139,6 +139,7 @@ SEARCHES = {
     "Pytorch-UNet train.py on 24 images": Search("--scale 1 --batch-size {batch}", "1088MiB", 14, low=4),
     "stable-baselines3 SAC": Search("{batch}", "90MiB", 2600, low=1500),
     "pytorch/examples minGPT-ddp, 2 ranks": Search("trainer_config.batch_size={batch}", "2206MiB", 35, low=29),
+    "pytorch/examples imagenet, DDP of 2 by mp.spawn": Search("-b {batch}", "1058MiB", 36, low=20),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
@@ -176,6 +177,15 @@ NPU_SEARCHES = {
     ),
     "transformers generate with its key-value cache": Search("{batch}", "220MiB", 16, low=4),
     "PyTorch-GAN cgan": Search("--batch_size {batch}", "72MiB", 500, low=100),
+    "PyTorch-GAN wgan_gp": Search("--batch_size {batch}", "56MiB", 240, low=120),
+    "gpytorch exact Gaussian process": Search("{batch}", "22MiB", 1400, low=600),
+    "cleanrl ppo": Search(
+        "--num-envs 256 --num-minibatches 1 --update-epochs 1 --total-timesteps 65536 --num-steps {batch}",
+        "44MiB",
+        100,
+        low=40,
+    ),
+    "pytorch/examples vae": Search("--batch-size {batch}", "25MiB", 256, low=190),
 }
 
 
