@@ -299,6 +299,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
     {
         "quality": "memdiag.analyzers.quality",
         "peak": "memdiag.analyzers.peak",
+        "logits": "memdiag.analyzers.logits",
         "kept-passes": "memdiag.analyzers.kept_passes",
         "fragmentation": "memdiag.analyzers.fragmentation",
         "lifetimes": "memdiag.analyzers.lifetimes",

@@ -30,6 +30,7 @@ FLOOR = 32 * MIB  # live of one run at a time
 SHARE = 0.02  # fraction of allocated memory at the peak
 WARNING_SHARE = 0.1
 NUM_PLACES = 3
+_PRODUCTS = tuple(f"torch/nn/modules/{name}.py" for name in ("linear", "conv", "rnn", "sparse", "pooling"))
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ def made_in_forward(view: DeviceView, smallest: int) -> tuple[Array, Array]:
 def modules_of(view: DeviceView, wanted: Array) -> Array:
     """Returns, per stack, a number for its innermost ``forward`` and the frames that called it.
 
-    It is -1 if missing or not wanted, and for code that torch.compile has fused.
+    It is -1 if missing or not wanted, for code that torch.compile has fused, and for layers that are no element-wise
+    operators: those of an nn.Sequential have the same callers.
 
     The line of ``forward`` itself does not count, because the operators of a chain are on different lines.
     """
@@ -124,6 +126,8 @@ def modules_of(view: DeviceView, wanted: Array) -> Array:
         at = np.flatnonzero(is_forward[frames])
         if len(at) and not is_compiled[frames].any():
             inner = int(at[0])
+            if stacks.frames[int(frames[inner])].filename.replace("\\", "/").endswith(_PRODUCTS):
+                continue
             key = (int(file[frames[inner]]), *frames[inner + 1 :].tolist())
             found[number] = numbers.setdefault(key, len(numbers))
     return found

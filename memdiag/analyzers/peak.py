@@ -1,16 +1,14 @@
 """Live memory at the peak: by category, call site, layer and phase, and memory from before the recording.
 
-One finding describes the composition of the peak, with remedies for its largest part (MD101 to MD103). Two findings
-report avoidable memory: temporaries of the optimizer step (MD104), logits and their loss (MD105).
+One finding describes the composition of the peak, with remedies for its largest part (MD101 to MD103). Another one
+reports temporaries of the optimizer step (MD104).
 
-Thresholds: a part is "most" from a third of the live bytes on; the other two findings require a tenth of them, and 64
-MiB.
+Thresholds: a part is "most" from a third of the live bytes on; MD104 requires a tenth of them, and 64 MiB.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -34,7 +32,6 @@ CODES: dict[str, str] = {
     "MD102": "parameters, gradients and optimizer state dominate live memory",
     "MD103": "tensors other than activations and the model dominate live memory",
     "MD104": "temporary tensors of the optimizer step set the peak",
-    "MD105": "logits and loss hold a large part of the peak",
 }
 
 MOST = 1 / 3  # of live bytes
@@ -43,19 +40,15 @@ FLOOR = 64 * MIB
 NEAR_CAPACITY = 0.9  # fraction of the device: the peak itself is a problem
 TRIFLE = 0.02  # fraction of live bytes: too little to mention
 NUM_LISTED = 3
-SAME = 0.002  # logits and labels may be shifted by a token of a sequence: 2,047 of 2,048
 
 SEVERAL = 4  # forwards: a training may run several models before its first backward
 SETS = 4  # of gradients: a training keeps two at most, in another precision each
 _VMAP, _OPACUS = "torch/_functorch/vmap.py", "/opacus/grad_sample/"  # what computes gradients of samples
 _STATE = ("parameter", "gradient", "optimizer_state")
-_CHUNKS = "loss += checkpoint(chunk_loss, x, y, use_reentrant=False)"
-_NOT_LAYERS = {"container.py", "loss.py", "module.py"}
-_LOSS = ("cross_entropy", "log_softmax", "nll_loss", "crossentropy")
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
-    """Yields findings MD101 to MD105 of every device."""
+    """Yields findings MD101 to MD104 of every device."""
     for view in context.views(trace):
         rows = view.live
         if not len(rows):
@@ -63,7 +56,6 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
         yield from _composition(view, rows)
         if has_history(view.device):
             yield from _optimizer_temporaries(view)
-            yield from _loss(view)
 
 
 def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
@@ -231,18 +223,6 @@ def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:
     )
 
 
-def _loss_in_chunks(view: DeviceView) -> Iterator[Fix]:
-    """Yields the remedy of MD105: a loop, unless the model is a causal one of Transformers, which liger-kernel patches.
-
-    It does not patch others, such as T5 and BERT. Since 4.46, causal models of Transformers share one loss function.
-    """
-    frames = view.trace.stacks.frames
-    is_causal = any("ForCausalLM" in text for text in (*(frame.name for frame in frames), *view.trace.strings))
-    has_liger = is_causal and any("/transformers/" in frame.filename for frame in frames)
-    for fix in AllocatorSettings.of(view.trace).offers("loss-in-chunks"):
-        yield fix if has_liger else replace(fix, change=_CHUNKS)
-
-
 def _passing_in(view: DeviceView, phase: int) -> Array:
     """Returns the temporaries of a phase, in all steps."""
     tensors = view.device.tensors
@@ -265,100 +245,3 @@ def _is_state(view: DeviceView, rows: Array) -> Array:
     making = np.array(["_init_group" in frame.name or "init_state" in frame.name for frame in stacks.frames], bool)
     made: Array = kept | np.append(stacks.with_frame(making), False)[tensors.stack[rows]]
     return made
-
-
-def _loss(view: DeviceView) -> Iterator[Finding]:
-    """Yields MD105 at the peak, or at the loss's failed request."""
-    device, tensors, stacks = view.device, view.device.tensors, view.trace.stacks
-    named = np.array([any(word in frame.name for word in _LOSS) for frame in stacks.frames], bool)
-    of_loss = np.append(stacks.with_frame(named), False)
-    at = max((device.peak("allocated"), view.at), key=lambda event: device.usage_at(event)["allocated"])
-    failed = np.flatnonzero(
-        (device.events.action == schema.OOM) & (of_loss[device.events.stack] | _after_model(device))
-    )
-    wanted = 0
-    if len(failed):
-        at = int(failed[-1])
-        wanted = int(device.events.size[at])
-    live = device.live(at)
-    rows = live[of_loss[tensors.stack[live]]]
-    sites = [stacks.site(stack) for stack in np.flatnonzero(of_loss).tolist()]
-    functions = {(site.filename, site.name) for site in sites if site is not None}
-    # over the whole trace, because copies for the loss precede it
-    made = tensors.requested_bytes[of_loss[tensors.stack]].max(initial=0)
-    rows = np.union1d(rows, _inputs_of(view, rows, max(int(made), wanted), live, functions))
-    held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
-    share = LARGE if named.any() else MOST  # an output is not always logits
-    if not held or held + wanted < max(share * total, FLOOR):
-        return
-    places = by_place(view, rows)
-    if not named.any() and not (tensors.phase_alloc[rows] == schema.PHASES.index("forward")).any():
-        return  # with the size of the failed request, but not from the model
-    sizes = {"place": places[0].label, "held": format_bytes(held), "share": f"{held / total:.0%}"}
-    site = view.label(int(device.events.stack[at]))
-    more = phrase("peak.more", bytes=format_bytes(wanted)) if wanted else ""
-    yield Finding(
-        "MD105",
-        phrase("peak.loss" if named.any() else "peak.output", **sizes, moment=when_at(view, at), more=more),
-        "critical" if wanted else "warning",
-        device.device,
-        (
-            Evidence(phrase("peak.loss.held"), held, "bytes", moment_name(device, at)),
-            *([Evidence(phrase("peak.loss.asked"), wanted, "bytes", site)] if wanted else []),
-            Evidence(phrase("peak.allocated"), total, "bytes"),
-            *(
-                Evidence(phrase("peak.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
-                for place in places[:NUM_LISTED]
-            ),
-        ),
-        (
-            *_loss_in_chunks(view),
-            Fix(phrase("peak.float"), "code", "", phrase("peak.float.when"), phrase("peak.float.caveat")),
-        ),
-        weight_bytes=held,
-    )
-
-
-def _after_model(device: DeviceTrace) -> Array:
-    """Returns, per event, whether it is between a forward and the next phase, where the loss is computed."""
-    phase = device.events.phase
-    changes = np.flatnonzero(np.concatenate(([True], phase[1:] != phase[:-1])))
-    before = np.concatenate(([-1], phase[changes][:-1]))
-    follows = np.repeat(before == schema.PHASES.index("forward"), np.diff(np.append(changes, len(phase))))
-    after: Array = (phase == schema.PHASES.index("outside")) & follows
-    return after
-
-
-def _inputs_of(view: DeviceView, rows: Array, largest: int, live: Array, functions: set[tuple[str, str]]) -> Array:
-    """Returns the live tensors with as many elements as the largest one of the loss, of 4 or 2 bytes each.
-
-    They are logits and their copies.
-
-    Layers may have that size as well: only tensors of the last layer, and those allocated after them, count. With
-    ``functions`` (file, name), only tensors that one of these allocated count.
-    """
-    tensors, stacks = view.device.tensors, view.trace.stacks
-    if largest < FLOOR:
-        return rows
-    near = [
-        np.abs(tensors.requested_bytes[live] - size) <= SAME * size for size in (2 * largest, largest, largest // 2)
-    ]
-    same_pass = (tensors.phase_alloc[live] != schema.PHASES.index("initialisation")) & (tensors.alloc_at[live] >= 0)
-    made = np.isin(
-        tensors.category[live], [schema.CATEGORIES.index(name) for name in ("unknown", "activation", "temporary")]
-    )
-    inputs: Array = live[np.logical_or.reduce(near) & same_pass & made]
-    in_layer = np.append(stacks.with_frame(np.array([_is_layer(each.filename) for each in stacks.frames], bool)), False)
-    made_at = tensors.alloc_at[inputs]
-    inputs = inputs[made_at >= made_at[in_layer[tensors.stack[inputs]]].max(initial=0)]
-    if not functions:
-        return inputs
-    beside = [bool((site := stacks.site(int(stack))) and site[::2] in functions) for stack in tensors.stack[inputs]]
-    beside_loss: Array = inputs[np.array(beside, bool)]
-    return beside_loss
-
-
-def _is_layer(filename: str) -> bool:
-    """Returns whether a file holds layers of PyTorch that compute something themselves."""
-    folder, _, name = filename.replace("\\", "/").rpartition("/")
-    return folder.endswith("torch/nn/modules") and name not in _NOT_LAYERS

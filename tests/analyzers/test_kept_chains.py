@@ -130,6 +130,16 @@ def test_other_runs_are_left_alone(heap, chain):
     assert found(layers(heap, chain)) == []
 
 
+@pytest.mark.parametrize(("file", "num_found"), [("linear.py", 0), ("normalization.py", 1)])
+def test_layers_of_a_sequential_that_multiply_are_no_chain(heap, file, num_found):
+    """They have the same callers, because one line of nn.Sequential calls them all."""
+    trace = layers(heap, inner="linear.py:134 forward")
+    stacks = trace.stacks
+    frames = [frame._replace(filename=f"/env/torch/nn/modules/{file}") for frame in stacks.frames]
+    moved = replace(trace, stacks=Stacks(frames, stacks.offsets, stacks.frame_ids))
+    assert len(found(moved)) == num_found
+
+
 def test_masks_of_one_byte_an_element_belong_to_the_chain(heap):
     (finding,) = found(layers(heap, ((64, True), (32, True), (64, False), (64, True))))
     assert finding.evidence[0].value == 6 * 160 * MIB
