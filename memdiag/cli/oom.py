@@ -24,7 +24,7 @@ def oom(
         list[str] | None,
         typer.Argument(
             metavar="FILE|TEXT",
-            help="Log files, directories of logs, - for standard input, or the message itself.",
+            help="Log files, directories of logs, - for standard input, the message itself, or a recording.",
             show_default=False,
         ),
     ] = None,
@@ -93,10 +93,12 @@ def oom(
     from memdiag.cli.offer import offer_fix
     from memdiag.cli.progress import Progress
     from memdiag.cli.talk import say
-    from memdiag.oom.inputs import USAGE, choose
+    from memdiag.oom.inputs import USAGE, choose, split_trace
     from memdiag.oom.read import has_message
     from memdiag.runs.explaining import explain
 
+    if from_trace is None:
+        from_trace, given = split_trace(given or [])
     form = form_of(as_json=as_json, as_md=as_md, output=output)
     chosen = [] if from_trace and not given else choose(given or [], has_message=has_message, say=say)
     if not chosen and from_trace is None:

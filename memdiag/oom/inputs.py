@@ -106,6 +106,28 @@ def is_binary(head: bytes) -> bool:
     return b"\0" in head[:_HEAD] and not head.startswith(_WITH_NULS)
 
 
+def split_trace(given: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """Returns the only memory trace among the arguments, None for none or several, and the other arguments.
+
+    A trace is a pickle, or the folder of a recording.
+    """
+    traces = [argument for argument in given if argument != STDIN and _exists(argument) and _is_trace(Path(argument))]
+    if len(traces) != 1:
+        return None, list(given)
+    return Path(traces[0]), [argument for argument in given if argument != traces[0]]
+
+
+def _is_trace(path: Path) -> bool:
+    try:
+        if path.is_dir():
+            return (path / "manifest.json").is_file() and any(path.glob("rank*.pkl"))
+        with path.open("rb") as file:
+            head = file.read(2)
+    except OSError:
+        return False
+    return head[:1] == b"\x80" and head[1:] in {b"\2", b"\3", b"\4", b"\5"}  # the protocol of a pickle
+
+
 def check_text(chosen: Sequence[OomInput]) -> None:
     """Raises MemdiagError if one of the files, none of which contains a message, is binary."""
     for item in chosen:

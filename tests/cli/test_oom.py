@@ -152,14 +152,25 @@ def test_no_message_in_a_file(tmp_path, capsys):
 
 
 def test_a_binary_file(tmp_path, capsys):
-    path = tmp_path / "trace.pkl"
-    path.write_bytes(b"\x80\x04\0\0" * 100)
+    path = tmp_path / "core.1234"
+    path.write_bytes(b"\x7fELF\0\0" * 100)
     assert main(["oom", str(path)]) == 2
     hint = "for a memory trace: memdiag analyze FILE, or memdiag oom --from-trace FILE"
     assert capsys.readouterr().err.startswith(f"error: {path} is not a text file\nhint: {hint}")
     path.write_bytes(b"\0" * 50 + b"\n" + MESSAGE.encode() + b"\n")
     assert main(["oom", str(path), "--json"]) == 0
     assert len(found(capsys)) == 1
+
+
+def test_a_trace_or_the_folder_of_a_recording_needs_no_option(tmp_path, capsys, goldens):
+    trace = goldens / "cuda-2.13.0-oom" / "snapshot.pickle"
+    (tmp_path / "rank0.pkl").write_bytes(trace.read_bytes())
+    (tmp_path / "manifest.json").write_text("{}")
+    for given in (str(trace), str(tmp_path)):
+        assert main(["oom", given, "--json"]) == 0
+        assert [message["dialect"] for message in found(capsys)] == ["trace"]
+    assert main(["oom", MESSAGE, str(trace), "--json"]) == 0
+    assert [message["dialect"] for message in found(capsys)] != ["trace"]
 
 
 def test_windows_text(tmp_path, capsys):
