@@ -53,7 +53,7 @@ FOREIGN_SHARE = 0.1  # small pools and side streams always have some
 CACHE_SHARE = 0.2
 TRIFLE = 0.05  # fraction of a list's bytes: not worth a line
 _WORKSPACE = CATEGORIES.index("workspace")
-_PASSING = [CATEGORIES.index(name) for name in ("activation", "temporary")]
+_PASSING = [CATEGORIES.index(name) for name in ("activation", "gradient", "temporary")]
 _NUM_PLACES = 3  # number of items that one finding names
 
 

@@ -76,6 +76,8 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
         code, names = "MD102", [name for name in _STATE if held.get(name, 0) >= TRIFLE * total]
         if is_server:
             fixes = settings.offers("tensor-parallel")
+        elif _is_inference(device) and state == held.get("parameter"):
+            fixes = settings.offers("smaller-model")
         elif _has_gradients_of_samples(view, held):
             is_opacus = any(_OPACUS in frame.filename for frame in view.trace.stacks.frames)
             fixes = settings.offers("physical-batch" if is_opacus else "fewer-samples")

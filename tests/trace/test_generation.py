@@ -53,6 +53,12 @@ def test_without_backward_there_is_nothing_to_recompute():
     assert (finding.code, [fix.title.key for fix in finding.fixes]) == ("MD101", ["remedies.batch"])
 
 
+def test_a_model_that_only_runs_has_no_gradients_to_shard():
+    program = generated(30, 4 * MIB, forward(0))
+    [finding] = peak.analyze(program.trace(), Context())
+    assert (finding.code, [fix.title.key for fix in finding.fixes]) == ("MD102", ["remedies.smaller-model"])
+
+
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_those_of_a_training_are_activations(is_finished):
     """Models of Transformers fill a cache in training, too."""
