@@ -52,6 +52,16 @@ def test_a_fix_that_saves_far_more_comes_before_settings(trace, times, is_before
     assert (chosen == fix, result is None) == (is_before, is_before)
 
 
+@pytest.mark.parametrize(("percent", "is_offered"), [(1, False), (3, True)])
+def test_a_setting_that_saves_hardly_anything_is_not_the_first_advice(trace, percent, is_offered):
+    results = [replace(each, saved_bytes=each.baseline_bytes // 100) for each in build_report(trace).what_if]
+    saved = results[0].baseline_bytes * percent // 100
+    fix = Fix("merge free blocks", "env", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+    finding = Finding("MD201", "fragmented", "warning", 0, (), (fix,), saving=Saving(0, saved, saved, "simulated"))
+    chosen, result = _first([finding], results)
+    assert (chosen is not None, result) == (is_offered, None)
+
+
 @pytest.mark.parametrize(("name", "is_first"), [("cuda-2.13.0-pinned", True), ("cuda-2.13.0-leak", False)])
 def test_an_error_comes_before_settings_but_not_before_growth(name, is_first, goldens):
     trace = load(goldens / name / "snapshot.pickle")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag.analyzers.support.experts import experts_without_load
-from memdiag.diagnosis.refuted import best_of, is_relevant, is_solution, is_stuck
+from memdiag.diagnosis.refuted import RELEVANT_SHARE, best_of, is_relevant, is_solution, is_stuck
 from memdiag.results.finding import SEVERITIES, Finding, Fix, Severity
 from memdiag.results.report import DeviceReport, Verdict, WhatIf
 from memdiag.text import Phrase, joined, phrase
@@ -104,7 +104,8 @@ def _first(findings: Sequence[Finding], results: Sequence[WhatIf]) -> tuple[_Cho
     """Returns the first remedy with its finding, and its replay, if there is one.
 
     Growing or avoidable memory comes first, then a setting that a replay confirms, then the worst finding's first fix.
-    If no setting solves a failure, a fix that saves far more than the best setting comes before it.
+    If no setting solves a failure, a fix that saves far more than the best setting comes before it. A finding whose
+    settings save hardly anything comes nowhere: the card states that no setting saves a relevant share.
     """
     offers = [(finding, fix) for finding in findings if finding.severity != "info" for fix in finding.fixes]
     needless = next((offer for offer in offers if _is_root(offer[0])), None)
@@ -115,8 +116,16 @@ def _first(findings: Sequence[Finding], results: Sequence[WhatIf]) -> tuple[_Cho
         if larger is not None and not is_solution(best):
             return larger, None
         return next((offer for offer in every if offer[1].change == best.change), None), best
-    chosen = needless or next(iter(offers), None)
+    chosen = needless or next((offer for offer in offers if not _is_trifle(offer[0], results)), None)
     return chosen, None
+
+
+def _is_trifle(finding: Finding, results: Sequence[WhatIf]) -> bool:
+    """Returns whether replays show that the settings of a finding save no relevant share of the reserved peak."""
+    saving = finding.saving
+    if saving is None or saving.basis != "simulated" or not results or results[0].num_recorded_ooms:
+        return False
+    return saving.expected_bytes < RELEVANT_SHARE * results[0].baseline_bytes
 
 
 def _saves_far_more(finding: Finding, best: WhatIf) -> bool:
