@@ -9,7 +9,7 @@ import pytest
 
 from memdiag.analyzers.support.experts import experts_without_load
 from memdiag.trace.recording import AssumedSizes, RecordingEnd
-from memdiag.trace.schema import CATEGORIES
+from memdiag.trace.schema import CATEGORIES, PHASES
 
 UNKNOWN_SIZES = AssumedSizes(count=3, fraction=1.0)
 
@@ -19,6 +19,7 @@ def trace_with(name, end, *, phantom=True):
     tensors = SimpleNamespace(
         name=np.array([0, -1], "i4"),
         category=np.array([CATEGORIES.index("parameter"), CATEGORIES.index("parameter")], "i1"),
+        phase_alloc=np.array([PHASES.index("initialisation"), PHASES.index("initialisation")], "i1"),
     )
     recorded = SimpleNamespace(ended=end)
     return SimpleNamespace(
@@ -40,3 +41,13 @@ def trace_with(name, end, *, phantom=True):
 def test_the_module_with_experts_is_named_if_their_load_is_unknown(name, end, module):
     assert experts_without_load(trace_with(name, end)) == module
     assert experts_without_load(trace_with(name, end, phantom=False)) == ""
+
+
+@pytest.mark.parametrize(("sizes", "module"), [(None, ""), (UNKNOWN_SIZES, "experts")])
+def test_experts_that_allocate_without_sizes_from_values_get_tokens_in_another_way(sizes, module):
+    trace = trace_with("experts.3.up.weight", RecordingEnd(sizes=sizes))
+    trace.strings.append("experts.3.up")
+    tensors = trace.devices[0].tensors
+    tensors.name[1] = 1
+    tensors.category[1], tensors.phase_alloc[1] = CATEGORIES.index("activation"), PHASES.index("forward")
+    assert experts_without_load(trace) == module
