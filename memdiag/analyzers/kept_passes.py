@@ -4,8 +4,8 @@ Examples are evaluation without ``no_grad``, and retained losses.
 
 A forward pass keeps the tensors that its backward needs. Normally one pass is live at a time, or a fixed number of them
 (a pipeline, several losses of one backward). More live passes than at the start of any earlier backward, none of them
-freed by a backward, mean that a
-variable keeps their graphs: an output, a loss or a prediction in a list.
+freed by a backward, mean that a variable keeps their graphs: an output, a loss or a prediction in a list. If a backward
+follows each of them, it ran with ``retain_graph=True``, often for a hidden state that a step takes from the one before.
 
 This needs the recorder's marks, because call stacks alone do not separate one pass from the next. A pass counts if a
 good part of its tensors is still live, from the same call sites as in the largest pass: outputs that are collected
@@ -61,12 +61,16 @@ class KeptPasses:
         rows: Their tensors.
         usual: Largest number at the start of an earlier backward.
         steps: Steps in which they ran.
+        follows: Whether a backward pass came right after most of them, and freed nothing of them.
+        avoidable: Tensors of the whole trace that would not be live without the mistake.
     """
 
     number: int
     rows: Array
     usual: int
     steps: Array
+    follows: bool
+    avoidable: Array
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -89,7 +93,8 @@ def find_passes(view: DeviceView) -> KeptPasses | None:
     made = (tensors.alloc_at >= 0) & (~np.isin(tensors.category, _BY_DESIGN) | _of_losses(view))
     of_tensor = np.where(made, passes[np.maximum(tensors.alloc_at, 0)], -1)
     now = _kept_at(view, passes, of_tensor, view.at)
-    now = now[now != passes[view.at]]
+    is_backward = device.events.phase[view.at] == _BACKWARD
+    now = now[now != (passes[: view.at + 1].max() if is_backward else passes[view.at])]
     if len(now) < FEWEST:
         return None
     rows = device.live(view.at)
@@ -105,7 +110,20 @@ def find_passes(view: DeviceView) -> KeptPasses | None:
     usual = _usual(view, passes, of_tensor, begins[begins < tensors.alloc_at[rows].min()])
     if len(now) <= usual:
         return None
-    return KeptPasses(len(now), rows, usual, np.unique(tensors.step_alloc[rows]))
+    follows = 2 * _num_followed(device, passes, now) > len(now)
+    avoidable = all_such(view, rows)
+    if follows:  # the running pass needs its graph; in an evaluation, no pass does
+        avoidable = np.setdiff1d(avoidable, np.setdiff1d(device.live(view.at), rows))
+    return KeptPasses(len(now), rows, usual, np.unique(tensors.step_alloc[rows]), follows, avoidable)
+
+
+def _num_followed(device: DeviceTrace, passes: Array, numbers: Array) -> int:
+    """Returns after how many of the given forward passes the next pass is a backward pass."""
+    phase = device.events.phase
+    at = np.flatnonzero((passes >= 0) & (phase == _FORWARD) | (phase == _BACKWARD))
+    key = np.where(phase[at] == _BACKWARD, -1, passes[at])
+    key = key[np.append(True, key[1:] != key[:-1])]
+    return int((np.isin(key[:-1], numbers) & (key[1:] < 0)).sum())
 
 
 def _of_losses(view: DeviceView) -> Array:
@@ -222,17 +240,20 @@ def _finding(view: DeviceView, found: KeptPasses) -> Finding:
     total = int(tensors.block_bytes[device.live(view.at)].sum())
     ran_out = bool((device.events.action == OOM).any())
     caller = _caller(view, found.rows)
-    share = f"{held / total:.0%}"
+    words: dict[str, object] = {
+        "count": found.number,
+        "place": phrase("kept_passes.from", place=caller) if caller else "",
+        "bytes": format_bytes(held),
+        "share": f"{held / total:.0%}",
+    }
     return Finding(
         "MD106",
-        phrase("kept_passes.title.site", count=found.number, place=caller, bytes=format_bytes(held), share=share)
-        if caller
-        else phrase("kept_passes.title", count=found.number, bytes=format_bytes(held), share=share),
+        phrase("kept_passes.title.after" if found.follows else "kept_passes.title", **words),
         "critical" if ran_out else "warning",
         device.device,
         tuple(_evidence(view, found, held)),
         (
-            *AllocatorSettings.of(view.trace).offers("no-graph"),
+            *(_detached_state() if found.follows else AllocatorSettings.of(view.trace).offers("no-graph")),
             Fix(
                 phrase("kept_passes.fix.detach"),
                 "code",
@@ -241,8 +262,19 @@ def _finding(view: DeviceView, found: KeptPasses) -> Finding:
                 phrase("kept_passes.fix.detach.caveat"),
             ),
         ),
-        saving_without(device, all_such(view, found.rows)),
+        saving_without(device, found.avoidable),
         held,
+    )
+
+
+def _detached_state() -> Iterator[Fix]:
+    """Yields the remedy for graphs that their own backward pass does not free."""
+    yield Fix(
+        phrase("kept_passes.fix.state"),
+        "code",
+        phrase("kept_passes.fix.state.change"),
+        phrase("kept_passes.fix.state.when"),
+        phrase("kept_passes.fix.state.caveat"),
     )
 
 
@@ -250,7 +282,7 @@ def _evidence(view: DeviceView, found: KeptPasses, held: int) -> Iterator[Eviden
     yield Evidence(phrase("kept_passes.kept"), held, "bytes", moment_name(view.device, view.at))
     if caller := _caller(view, found.rows):
         yield Evidence(phrase("kept_passes.site"), held, "bytes", caller)
-    yield peak_without(view.device, all_such(view, found.rows))
+    yield peak_without(view.device, found.avoidable)
     first, last = str(found.steps[0]), str(found.steps[-1])
     steps = (
         phrase("kept_passes.steps", first=first, last=last)

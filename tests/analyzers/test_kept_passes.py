@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from memdiag.analyzers import kept_passes
 from memdiag.analyzers.support.context import Context
@@ -20,14 +21,22 @@ class Evaluated(Training):
     """Runs three training steps, then retained forward passes."""
 
     def passes(
-        self, count: int, *, kept: float = 1.0, backward: bool = False, loss: int = 0, in_module: bool = False
+        self,
+        count: int,
+        *,
+        kept: float = 1.0,
+        backward: bool = False,
+        loss: int = 0,
+        in_module: bool = False,
+        retained: int = 0,
     ) -> None:
         """Runs forward passes.
 
         ``kept`` and the bytes of ``loss``, which a module may compute, apply to each pass, ``backward`` to all of them.
+        Each of the first ``retained`` passes has a backward pass that frees nothing.
         """
         graphs = []
-        for _ in range(count):
+        for number in range(count):
             self.phase = "forward"
             graph = [self.alloc(2 * self.size, self._called(layer), "activation") for layer in range(3)]
             self.phase = "outside"
@@ -42,6 +51,10 @@ class Evaluated(Training):
                 self.passing(512, (EVALUATE, MAIN))
             elif loss:
                 self.alloc(loss, (LOSS, EVALUATE, MAIN), "input")
+            if number < retained:
+                self.phase = "backward"
+                self.passing(512, (EVALUATE, MAIN))
+                self.phase = "outside"
         if backward:
             self._backward([graphs.pop(), *graphs[:3]], self.size)
             for addr in graphs[3:]:
@@ -88,6 +101,14 @@ def test_an_evaluation_that_keeps_its_graphs_is_named_with_the_line_that_calls_t
     assert facts["kept_passes.graphs"][0] == 5
     assert finding.severity == "warning"
     assert "no_grad" in finding.fixes[0].change
+
+
+@pytest.mark.parametrize(("retained", "follows"), [(0, False), (1, False), (5, True)])
+@pytest.mark.parametrize("in_module", [False, True])
+def test_graphs_that_their_backward_does_not_free_come_from_state_of_earlier_steps(retained, follows, in_module):
+    (finding,) = found(trained(count=6, retained=retained, in_module=in_module, loss=MIB))
+    assert ("after their backward pass" in finding.title) == follows
+    assert ("h.detach()" in finding.fixes[0].change) == follows
 
 
 def test_what_a_loss_keeps_is_part_of_the_graph_though_it_lives_as_long_as_an_input():

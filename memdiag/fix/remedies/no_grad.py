@@ -21,7 +21,7 @@ _FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 def propose(case: FixCase) -> Iterable[Proposal]:
     """Yields the remedy if forward passes are retained without a backward."""
     found = find_passes(case.view)
-    if found is None:
+    if found is None or found.follows:  # a backward needs the graphs
         return
     rows = _without_backward(case, found.rows)
     is_model = (case.device.tensors.phase_alloc == _FORWARD) & ~in_losses(case.view)  # the loss follows
