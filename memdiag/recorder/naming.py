@@ -48,6 +48,7 @@ class Naming:
         self._parts: dict[int, tuple[Any, Any]] = {}  # weak: a part that is called directly, and its model
         self._optimizers: dict[int, tuple[int, int]] = {}  # size of the state, and how often it was seen
         self._observed: dict[int, int] = {}
+        self._places: dict[int, list[int]] = {}  # addresses of the first and last parameter of each optimizer
         self._stepping: Any = None  # weak: the optimizer whose step is running, or was ended by an error
 
     def _look(self, at: Any, mark: int) -> int:
@@ -119,6 +120,7 @@ class Naming:
         """
         with contextlib.suppress(TypeError):  # an optimizer of another library may have slots
             self._stepping = weakref.ref(optimizer)
+        self._follow(optimizer, mark)
         group, mark = id(optimizer), self._look(optimizer, mark)
         gradients = [parameter.grad for part in optimizer.param_groups for parameter in part["params"]]
         addresses = _addresses(gradients)
@@ -135,6 +137,14 @@ class Naming:
         # only if all gradients have plain memory
         if addresses and len(rows) == sum(gradient is not None for gradient in gradients):
             self._marks.remember(group, addresses, rows, mark)
+
+    def _follow(self, optimizer: Any, mark: int) -> None:
+        """Records the parameters of the models again if those of an optimizer are in other memory (``p.data = …``)."""
+        groups = [part["params"] for part in optimizer.param_groups if part["params"]]
+        places = _addresses([groups[0][0], groups[-1][-1]]) if groups else []
+        if self._places.get(id(optimizer)) != places:
+            self._places[id(optimizer)] = places
+            self.look(mark)
 
     def _gradient(self, parameter: Any, gradient: Any, mark: int) -> int:
         if gradient is None:
