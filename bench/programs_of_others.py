@@ -60,6 +60,7 @@ EQUAL = 0.01  # of the larger part: less is no difference
 NEAR = 0.1
 PHANTOM = "memdiag: the phantom"
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+GRACE_SECONDS = 10  # workers of a data loader look for their parent every 5 s
 
 
 @dataclass
@@ -91,49 +92,63 @@ def run(
 ) -> tuple[int, float, float, str]:
     """Runs a command for at most ``seconds``; returns exit status, time, processor time and the end of what it said.
 
-    At the limit, all processes of the command are killed. Linux counts the time of a killed process for the parent
-    that waits for it, so this process adopts orphans (PR_SET_CHILD_SUBREAPER) and waits for them.
+    At the limit, all processes of the command are killed. Processes that the command leaves behind, such as workers of
+    a data loader after a failure, are killed soon after its end. Linux counts the time of a killed process for the
+    parent that waits for it, so this process adopts orphans (PR_SET_CHILD_SUBREAPER) and waits for them.
     """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     began, used = time.monotonic(), cpu_seconds()
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=limit,  # noqa: PLW1509 - this process has one thread
-    )
-    try:
-        _, said = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired as late:
-        said = f"{(late.stderr or b'').decode(errors='replace')}\nnot done after {seconds} s"
-        end(process.pid)
-        process.wait()
-        while reap():
-            pass
-        return 124, float(seconds), cpu_seconds() - used, said
-    return process.returncode, time.monotonic() - began, cpu_seconds() - used, said
+    with tempfile.TemporaryFile() as errors:  # an orphan could keep a pipe open
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            preexec_fn=limit,  # noqa: PLW1509 - this process has one thread
+        )
+        try:
+            status, late = process.wait(timeout=seconds), ""
+            took = time.monotonic() - began
+        except subprocess.TimeoutExpired:
+            status, late, took = 124, f"\nnot done after {seconds} s", float(seconds)
+            end(process.pid)
+            process.wait()
+        reap(0 if late else GRACE_SECONDS)
+        errors.seek(0)
+        said = errors.read().decode(errors="replace") + late
+    return status, took, cpu_seconds() - used, said
+
+
+def children(number: int) -> list[int]:
+    """Returns the children of a process."""
+    files = Path(f"/proc/{number}/task").glob("*/children")
+    return [int(child) for file in files for child in file.read_text().split()]
 
 
 def end(number: int) -> None:
     """Kills a process after all that it started, so that none is adopted unseen."""
     os.kill(number, signal.SIGSTOP)
-    for file in Path(f"/proc/{number}/task").glob("*/children"):
-        for child in file.read_text().split():
-            end(int(child))
+    for child in children(number):
+        end(child)
     os.kill(number, signal.SIGKILL)
 
 
-def reap() -> bool:
-    """Waits for one child or adopted orphan; False if there is none."""
-    try:
-        os.wait()
-    except ChildProcessError:
-        return False
-    return True
+def reap(seconds: int) -> None:
+    """Waits for all children and adopted orphans; kills those that are left after some seconds."""
+    limit_at = time.monotonic() + seconds
+    while True:
+        try:
+            found, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:  # none is left
+            return
+        if found:
+            continue
+        if time.monotonic() >= limit_at:
+            for child in children(os.getpid()):
+                end(child)
+        time.sleep(0.05)
 
 
 def digest(files: Sequence[Path], kind: str) -> str:
