@@ -22,10 +22,38 @@ EXPORT void memdiag_phantom_poke(uint64_t device, const void *host, uint64_t byt
   else clear_bytes((void *)device, bytes);
 }
 
+/* Peeks at or pokes the contiguous pieces of a strided tensor, from dimension `dim` on, in the order of the elements. `numbers` are its
+ * address, bytes of an element, number of dimensions, sizes and strides (in elements). Returns 0 if a piece is not known. */
+static int each_piece(const uint64_t *numbers, uint64_t at, uint64_t dim, uint64_t dims, uint64_t bytes, char **host, int is_poke) {
+  if (dim == dims) {
+    char *here = *host;
+    if (here) *host += bytes;
+    if (!is_poke) return memdiag_phantom_peek(here, at, bytes);
+    memdiag_phantom_poke(at, here, bytes);
+    return 1;
+  }
+  uint64_t size = numbers[3 + dim], step = numbers[3 + numbers[2] + dim] * numbers[1];
+  for (uint64_t i = 0; i < size; i++) {
+    if (!each_piece(numbers, at + i * step, dim + 1, dims, bytes, host, is_poke)) return 0;
+  }
+  return 1;
+}
+
+static int all_pieces(const uint64_t *numbers, char *host, int is_poke) {
+  uint64_t dims = numbers[2], bytes = numbers[1];
+  const uint64_t *sizes = numbers + 3, *strides = sizes + dims;
+  for (; dims && (sizes[dims - 1] == 1 || strides[dims - 1] * numbers[1] == bytes); dims--) bytes *= sizes[dims - 1];
+  return each_piece(numbers, numbers[0], 0, dims, bytes, &host, is_poke);
+}
+
+/* The same for the elements of a strided tensor. On the host, the values are contiguous. The gaps on the device are left alone. */
+EXPORT int memdiag_phantom_peek_strided(void *host, const uint64_t *numbers) { return all_pieces(numbers, host, 0); }
+EXPORT void memdiag_phantom_poke_strided(const uint64_t *numbers, const void *host) { all_pieces(numbers, (char *)host, 1); }
+
 /* This thread begins an operator, perhaps within another: what it writes does not matter here, where nothing else is forgotten; and how
  * many elements it will find (-1: that is not known). */
-EXPORT void memdiag_phantom_begin(const uint64_t *pairs, uint64_t num_pairs, int64_t count) {
-  (void)pairs, (void)num_pairs;
+EXPORT void memdiag_phantom_begin(const uint64_t *numbers, uint64_t num_tensors, int64_t count) {
+  (void)numbers, (void)num_tensors;
   if (depth++ < MOST_DEPTH) told[depth - 1] = count;
 }
 

@@ -36,6 +36,11 @@ def values(where):
     loss = float(scores.sum())  # not computed
     factor = torch.linalg.cholesky_ex(model[-1].weight[:, :12].detach() @ data[0].new_ones(12, 12))
     selected = data[:, 0][mask]
+    rows = torch.arange(3000.0, device=where)
+    table = torch.empty(3000, 4, device=where)  # each column has 3,000 contiguous pieces; the last one stays unknown
+    for column in range(3):
+        table[:, column] = rows + column
+    table[:, 1].index_copy_(0, rows.long(), scores.sum().expand(3000))  # not computed
     resumed = [torch.tensor(float(step)).to(where) for step in (3, 4)]  # optimizer steps of a checkpoint
     torch._foreach_add_(resumed, 1)
     return {
@@ -46,6 +51,7 @@ def values(where):
         "counts": mask.sum(1).tolist(),
         "selected": [len(selected), len(mask.nonzero()), int(mask.float().sum())],
         "ends": (lengths.cumsum(0) - 1).tolist(),
+        "columns": [table[:, 0].sum().item(), table[:, ::2].sum().item(), table[-2:, 2].tolist()],
         "step": round(float(times[2] - times[1]), 6),
         "fit for Cholesky": int(factor.info) == 0 or where == "cpu",
         "resumed": [float(step) for step in resumed],

@@ -1,20 +1,20 @@
 """The bytes of tensors on the device: copies of known values on the CPU, and new values for them.
 
-The simulated runtime provides four C functions for this (``core/computed.cpp``, ``npu/computed.c``). None of them
+The simulated runtime provides six C functions for this (``core/computed.cpp``, ``npu/computed.c``). None of them
 allocates on the device.
 """
 
 from __future__ import annotations
 
 import ctypes
-import itertools
 import threading
 from array import array
-from collections.abc import Iterator
 from typing import Any
 
 _SPARSE, _LARGE_BYTES = 4, 1 << 20  # of a larger span, fewer than one element in four
-_MOST_LINES = 1024  # contiguous pieces of a strided tensor
+_DIMS = 2  # position of the number of dimensions
+_MANY_PIECES = 1024  # the contiguous pieces of a strided tensor are visited if there are at most so many
+_MOST_PIECES = 1 << 20  # the same for a tensor that is small enough to be copied
 
 
 class Contents:
@@ -33,11 +33,14 @@ class Contents:
         self._integer_bytes = max(limit_bytes, integer_bytes)
         library = ctypes.PyDLL(None)  # the calls are short: the interpreter lock is kept
         self._peek, self._poke = library.memdiag_phantom_peek, library.memdiag_phantom_poke
+        self._peek_strided = library.memdiag_phantom_peek_strided
+        self._poke_strided = library.memdiag_phantom_poke_strided
         self._begin, self.end = library.memdiag_phantom_begin, library.memdiag_phantom_end
         self._peek.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
         self._poke.argtypes = (ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)
+        self._peek_strided.argtypes = self._poke_strided.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
         self._begin.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64)
-        self._poke.restype = self._begin.restype = self.end.restype = None
+        self._poke.restype = self._poke_strided.restype = self._begin.restype = self.end.restype = None
 
     def is_small(self, tensor: Any) -> bool:
         """Returns whether a tensor is small enough to be copied."""
@@ -86,17 +89,11 @@ class Contents:
             if not count or self._peek(image.data_ptr(), tensor.data_ptr(), span * each):
                 found = image.as_strided(sizes, strides)
                 return found.clone(memory_format=self._torch.contiguous_format) if is_sparse else found
-        if span <= count:
+        place = self._place_of(tensor)
+        if not place[_DIMS]:
             return None
         copy = self._torch.empty(sizes, dtype=tensor.dtype, device="cpu")
-        at, begin = copy.data_ptr(), tensor.data_ptr()
-        lines, length = _lines(sizes, strides)
-        for number, offset in enumerate(lines):
-            if number == _MOST_LINES or not self._peek(
-                at + number * length * each, begin + offset * each, length * each
-            ):
-                return None
-        return copy
+        return copy if self._peek_strided(copy.data_ptr(), place.buffer_info()[0]) else None
 
     def _empty(self, count: int, like: Any) -> Any:
         return self._torch.empty(count, dtype=like.dtype, device="cpu")
@@ -125,35 +122,33 @@ class Contents:
                 value = self._torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="cpu").copy_(value)
             self._poke(tensor.data_ptr(), value.data_ptr(), count * each)
             return True
-        lines, length = _lines(sizes, strides)
-        if count > _MOST_LINES * length or _span(sizes, strides) < count:
+        place = self._place_of(tensor)
+        if not place[_DIMS]:
             self.forget(tensor)
             return False
         value = value.to(tensor.dtype).contiguous()
-        for number, offset in enumerate(lines):
-            self._poke(tensor.data_ptr() + offset * each, value.data_ptr() + number * length * each, length * each)
+        self._poke_strided(place.buffer_info()[0], value.data_ptr())
         return True
 
     def forget(self, tensor: Any) -> None:
         """Makes a tensor's bytes unknown."""
-        for address, length in self.pieces_of(tensor):
-            self._poke(address, None, length)
+        place = self._place_of(tensor)  # the variable keeps the numbers alive during the call
+        self._poke_strided(place.buffer_info()[0], None)
 
-    def pieces_of(self, tensor: Any) -> list[tuple[int, int]]:
-        """Returns address and length of each contiguous piece of a tensor's bytes.
+    def _place_of(self, tensor: Any) -> array[int]:
+        """Returns address, bytes of an element, number of dimensions, sizes and strides of a tensor, for the runtime.
 
-        The gaps between its elements belong to other tensors, such as the padding around a copy. A tensor of more than
-        1,024 pieces is returned as one piece, with its gaps.
+        The gaps between its elements belong to other tensors, such as the padding around a copy. A tensor without gaps
+        is returned as one element. So is a large tensor of many pieces, with its gaps, since visiting each piece would
+        take too long.
         """
-        count, each = tensor.numel(), tensor.element_size()
-        if not count:
-            return []
-        sizes, strides, begin = tensor.size(), tensor.stride(), tensor.data_ptr()
-        span = _span(sizes, strides)
-        lines, length = _lines(sizes, strides)
-        if span <= count or count > _MOST_LINES * length:
-            return [(begin, span * each)]
-        return [(begin + offset * each, length * each) for offset in lines]
+        count, each, sizes, strides = tensor.numel(), tensor.element_size(), tensor.size(), tensor.stride()
+        span = _span(sizes, strides) if count else 0
+        if span > count:
+            num_pieces = count // sizes[-1] if strides[-1] == 1 else count
+            if num_pieces <= (_MOST_PIECES if self.is_small(tensor) else _MANY_PIECES):
+                return array("Q", (tensor.data_ptr(), each, len(sizes), *sizes, *strides))
+        return array("Q", (tensor.data_ptr(), span * each, 0))
 
     def begin(self, changed: list[Any], num_expected: int) -> bool:
         """Reports the start of an operator in this thread, until ``end``; returns whether it succeeded.
@@ -162,15 +157,14 @@ class Contents:
             changed: Device tensors that it changes.
             num_expected: Number of elements it will find, or -1 if unknown.
         """
-        spans = array("Q")
+        places = array("Q")
         try:
             for tensor in changed:
-                for piece in self.pieces_of(tensor):
-                    spans.extend(piece)
+                places += self._place_of(tensor)
         except Exception:  # noqa: BLE001
             # a tensor without plain memory; then everything that seems to be written counts as written
             return False
-        self._begin(spans.buffer_info()[0], len(spans) // 2, num_expected)
+        self._begin(places.buffer_info()[0], len(changed), num_expected)
         return True
 
 
@@ -180,13 +174,3 @@ def _span(sizes: Any, strides: Any) -> int:
     for size, stride in zip(sizes, strides):
         span += (size - 1) * stride
     return span
-
-
-def _lines(sizes: Any, strides: Any) -> tuple[Iterator[int], int]:
-    """Returns the offsets of a tensor's contiguous pieces, in elements and in its own order, and the length of one."""
-    is_line = bool(len(sizes)) and (strides[-1] == 1 or sizes[-1] == 1)
-    outer = len(sizes) - is_line
-    places = itertools.product(
-        *(range(0, size * stride, stride) if stride else [0] * size for size, stride in zip(sizes[:outer], strides))
-    )
-    return map(sum, places), sizes[-1] if is_line else 1

@@ -23,6 +23,10 @@ struct Operator {
 thread_local std::vector<Operator> t_operators;  // one within another
 thread_local int t_num_agreed;
 
+Strided strided(const uint64_t* numbers) {
+  return {numbers[0], numbers[1], numbers[2], numbers + 3, numbers + 3 + numbers[2]};
+}
+
 }  // namespace
 
 bool is_within_operator() { return !t_operators.empty(); }
@@ -58,11 +62,27 @@ API void memdiag_phantom_poke(uint64_t device, const void* host, uint64_t bytes)
   else forget(device, bytes);
 }
 
-// This thread begins an operator, perhaps within another: what it writes, as pairs of a first byte and a number of bytes, beside what it
-// makes; and how many elements it will find (-1: that is not known).
-API void memdiag_phantom_begin(const uint64_t* pairs, uint64_t num_pairs, int64_t told) {
+// The same for a strided tensor: `numbers` are its address, bytes of an element, number of dimensions, sizes and strides (in elements).
+API int memdiag_phantom_peek_strided(void* host, const uint64_t* numbers) {
+  return is_device(numbers[0]) && read_pieces(host, strided(numbers));
+}
+
+API void memdiag_phantom_poke_strided(const uint64_t* numbers, const void* host) {
+  if (!is_device(numbers[0])) return;
+  if (host) write_pieces(strided(numbers), host);
+  else forget_pieces(strided(numbers));
+}
+
+// This thread begins an operator, perhaps within another. `numbers` describe each tensor that it writes, beside those that it makes;
+// `told` is how many elements it will find (-1: that is not known).
+API void memdiag_phantom_begin(const uint64_t* numbers, uint64_t num_tensors, int64_t told) {
   t_operators.push_back({next_block(), told, {}});
-  for (uint64_t i = 0; i < num_pairs; i++) t_operators.back().written.push_back({pairs[2 * i], pairs[2 * i] + pairs[2 * i + 1]});
+  for (uint64_t i = 0; i < num_tensors; i++, numbers += 3 + 2 * numbers[2]) {
+    each_piece(strided(numbers), [](uint64_t begin, uint64_t bytes) {
+      t_operators.back().written.push_back({begin, begin + bytes});
+      return true;
+    });
+  }
 }
 
 // It has ended.

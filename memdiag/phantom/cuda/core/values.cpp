@@ -82,8 +82,8 @@ void make_room(Values& all) {
   }
 }
 
-void keep(Values& all, uint64_t device, const char* data, uint64_t bytes) {
-  take_away(all, device, bytes);
+// Null if there are too many to be kept.
+std::shared_ptr<Bytes> content_of(Values& all, uint64_t device, const char* data, uint64_t bytes) {
   Values* counted = &all;
   std::shared_ptr<Bytes> content;
   if (is_uniform(data, bytes)) {
@@ -96,7 +96,7 @@ void keep(Values& all, uint64_t device, const char* data, uint64_t bytes) {
   } else {
     if (bytes > config().values_bytes) {
       all.forgotten_bytes += bytes;
-      return;
+      return nullptr;
     }
     content = std::shared_ptr<Bytes>(new Bytes, [counted](Bytes* gone) {  // under the lock: pieces are only dropped there
       counted->large_bytes -= gone->data.size();
@@ -106,7 +106,13 @@ void keep(Values& all, uint64_t device, const char* data, uint64_t bytes) {
     all.large_bytes += bytes;
     all.large.emplace_back(device, content);
   }
-  all.pieces[device] = {bytes, 0, content};
+  return content;
+}
+
+void keep(Values& all, uint64_t device, const char* data, uint64_t bytes) {
+  take_away(all, device, bytes);
+  std::shared_ptr<Bytes> content = content_of(all, device, data, bytes);
+  if (content) all.pieces[device] = {bytes, 0, content};
   make_room(all);
 }
 
@@ -128,6 +134,18 @@ void each_known(Values& all, uint64_t begin, uint64_t end, Use use) {
     uint64_t first = std::max(begin, piece->first), last = std::min(end, piece->first + piece->second.bytes);
     if (first < last) use(piece->first, piece->second, first, last);
   }
+}
+
+bool is_all_known(Values& all, uint64_t device, uint64_t bytes) {
+  uint64_t known = 0;
+  each_known(all, device, device + bytes, [&](uint64_t, const Piece&, uint64_t first, uint64_t last) { known += last - first; });
+  return known == bytes;
+}
+
+void read_all(Values& all, char* host, uint64_t device, uint64_t bytes) {
+  each_known(all, device, device + bytes, [&](uint64_t at, const Piece& piece, uint64_t first, uint64_t last) {
+    copy_out(piece, first - at, host + (first - device), last - first);
+  });
 }
 
 Block block_of(Values& all, uint64_t device) {
@@ -197,13 +215,9 @@ void copy_device(uint64_t to, uint64_t from, uint64_t bytes) {
 bool read_known(void* host, uint64_t device, uint64_t bytes, int type) {
   Values& all = values();
   Lock lock(all.mutex);
-  uint64_t known = 0;
-  each_known(all, device, device + bytes, [&](uint64_t, const Piece&, uint64_t first, uint64_t last) { known += last - first; });
-  bool is_all = known == bytes;
+  bool is_all = is_all_known(all, device, bytes);
   if (!is_all) make_up(host, bytes, type);
-  each_known(all, device, device + bytes, [&](uint64_t at, const Piece& piece, uint64_t first, uint64_t last) {
-    copy_out(piece, first - at, static_cast<char*>(host) + (first - device), last - first);
-  });
+  read_all(all, static_cast<char*>(host), device, bytes);
   // who reads chance twice gets the same
   if (!is_all && config().values == MadeUp::kRandom && bytes <= kSmall) keep(all, device, static_cast<const char*>(host), bytes);
   return is_all;
@@ -212,15 +226,49 @@ bool read_known(void* host, uint64_t device, uint64_t bytes, int type) {
 bool is_known(uint64_t device, uint64_t bytes) {
   Values& all = values();
   Lock lock(all.mutex);
-  uint64_t known = 0;
-  each_known(all, device, device + bytes, [&](uint64_t, const Piece&, uint64_t first, uint64_t last) { known += last - first; });
-  return known == bytes;
+  return is_all_known(all, device, bytes);
 }
 
 void forget(uint64_t device, uint64_t bytes) {
   Values& all = values();
   Lock lock(all.mutex);
   take_away(all, device, bytes);
+}
+
+bool read_pieces(void* host, const Strided& from) {
+  Values& all = values();
+  Lock lock(all.mutex);
+  char* to = static_cast<char*>(host);
+  return each_piece(from, [&](uint64_t device, uint64_t bytes) {
+    if (!is_all_known(all, device, bytes)) return false;
+    read_all(all, to, device, bytes);
+    to += bytes;
+    return true;
+  });
+}
+
+void write_pieces(const Strided& to, const void* host) {
+  Values& all = values();
+  Lock lock(all.mutex);
+  uint64_t bytes = to.each, done = 0;
+  for (uint64_t i = 0; i < to.dims; i++) bytes *= to.sizes[i];
+  std::shared_ptr<Bytes> content = content_of(all, to.begin, static_cast<const char*>(host), bytes);  // one for all pieces
+  each_piece(to, [&](uint64_t device, uint64_t length) {
+    take_away(all, device, length);
+    if (content) all.pieces[device] = {length, done, content};
+    done += length;
+    return true;
+  });
+  make_room(all);
+}
+
+void forget_pieces(const Strided& of) {
+  Values& all = values();
+  Lock lock(all.mutex);
+  each_piece(of, [&](uint64_t device, uint64_t bytes) {
+    take_away(all, device, bytes);
+    return true;
+  });
 }
 
 void touch(uint64_t device) { touch_words(&device, 1); }

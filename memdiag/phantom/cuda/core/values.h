@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pieces.h"
+
 namespace phantom {
 
 void write_host(uint64_t device, const void* host, uint64_t bytes);
@@ -29,6 +31,12 @@ bool read_known(void* host, uint64_t device, uint64_t bytes, int type = -1);  //
 bool is_known(uint64_t device, uint64_t bytes);
 
 void forget(uint64_t device, uint64_t bytes);
+
+// The same for the elements of a strided tensor. On the host, the values are contiguous. The gaps on the device are left alone.
+bool read_pieces(void* host, const Strided& from);  // false if part of it is not known
+void write_pieces(const Strided& to, const void* host);
+void forget_pieces(const Strided& of);
+
 void touch(uint64_t device);  // something may write from here to the end of the block
 void touch_words(const uint64_t* words, size_t num_words);  // each that looks like a device pointer
 
