@@ -21,6 +21,8 @@ WORDS = (
     "vram",
     "heap limit",
     "enoughblocks",
+    "dispatched on",
+    "offloaded to the disk",
 )
 
 
@@ -153,4 +155,8 @@ tinygrad
     bytes:nomemoryisavailable oomwhileallocatingsize cudaerror2,outofmemory
 lmdeploy
     noenoughblocks noenoughgpumemoryforruntime
+device-map
+    dispatchedonthecpu hadweightsoffloadedtothedisk
+mlc
+    insufficientgpumemoryerror isfalse:cuda:outofmemory rocmhiperror vk_error_out_of_device_memory
 """)
