@@ -22,7 +22,7 @@ from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.held import held_by
 from memdiag.analyzers.support.names import place_of
 from memdiag.analyzers.support.sites import label_of, stackless, without_stack
-from memdiag.analyzers.support.without import peak_without, saving_without
+from memdiag.analyzers.support.without import from_next_steps, peak_without, saving_without
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
@@ -201,6 +201,8 @@ def _finding(view: DeviceView, found: list[GrowingSite], num_ends: int, reserved
     if len(found) > 1:
         where = phrase("leaks.more", place=where, count=len(found) - 1)
     rate = format_bytes(round(total))
+    every = np.concatenate([growth.every for growth in found])
+    since = from_next_steps(device, every)
     evidence = [
         Evidence(phrase("leaks.growth"), round(total), "bytes/step", found[0].place if len(found) == 1 else ""),
         Evidence(phrase("leaks.ends"), num_ends, "steps"),
@@ -213,7 +215,7 @@ def _finding(view: DeviceView, found: list[GrowingSite], num_ends: int, reserved
     evidence += [
         Evidence(phrase("leaks.kept"), sum(growth.bytes for growth in found), "bytes"),
         Evidence(phrase("leaks.count"), sum(len(growth.rows) for growth in found), "tensors"),
-        peak_without(device, every := np.concatenate([growth.every for growth in found])),
+        peak_without(device, every, since=since),
     ]
     holders = list(held_by(view, found[0].every))
     evidence += holders
@@ -247,6 +249,6 @@ def _finding(view: DeviceView, found: list[GrowingSite], num_ends: int, reserved
         device.device,
         tuple(evidence),
         tuple(fixes),
-        saving_without(device, every) if certain else None,
+        saving_without(device, every, since=since) if certain else None,
         round(total * FEW_STEPS),
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from memdiag.analyzers.support.without import peak_without, saving_without
+from memdiag.analyzers.support.without import from_next_steps, peak_without, saving_without
+from memdiag.trace.schema import PHASES
 from tests.training import Training
 
 
@@ -40,3 +43,24 @@ def test_a_saving_is_the_fall_of_the_allocated_peak(program):
     assert (saving.low_bytes, saving.expected_bytes, saving.high_bytes, saving.basis) == (0, fall, fall, "estimated")
     assert saving_without(device, rows, at_most=2 * fall).high_bytes == 2 * fall
     assert saving_without(device, rows[:0]) is None
+
+
+@pytest.mark.parametrize("phase", ["forward", "outside"])
+def test_a_step_needs_its_own_tensors_also_if_it_keeps_nothing(phase):
+    program = Training()
+    program.initialise()
+    for _ in range(4):
+        program.step(leak=64 * program.size)
+    (device,) = program.trace().devices
+    made_in = np.full(len(device.tensors), PHASES.index(phase), np.int8)
+    device = replace(device, tensors=device.tensors.replace(phase_alloc=made_in))
+    tensors = device.tensors
+    rows = np.flatnonzero(tensors.block_bytes == 64 * program.size)
+    since = from_next_steps(device, rows)
+    left = peak_without(device, rows, since=since).value
+    if phase == "outside":
+        assert (since == tensors.alloc_at[rows]).all()
+        assert left == peak_without(device, rows).value
+    else:
+        assert (device.events.step[since[:-1]] == tensors.step_alloc[rows[1:]]).all()
+        assert left > peak_without(device, rows).value + 60 * program.size
