@@ -34,7 +34,7 @@ from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.oom import Judgement
 from memdiag.text import joined, phrase
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.schema import CATEGORIES, LIFETIMES
+from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
 from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
@@ -131,7 +131,12 @@ def _before_settings(here: DeviceMoment, judgement: Judgement) -> Iterator[str]:
 
 def _need_less(here: DeviceMoment) -> str:
     """Returns the remedy that remains if no setting gets past a failure."""
-    return "smaller-batch" if depends_on_batch(here) else "see-live"
+    if depends_on_batch(here):
+        return "smaller-batch"
+    device = here.device
+    is_step = device.events.phase[here.at] == PHASES.index("optimizer")
+    has_state = (device.tensors.category[here.view.live] == CATEGORIES.index("optimizer_state")).any()
+    return "smaller-optimizer" if is_step and has_state else "see-live"
 
 
 def _too_little(here: DeviceMoment, facts: Facts, judgement: Judgement, evidence: list[Evidence]) -> Finding:

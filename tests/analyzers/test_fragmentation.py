@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from memdiag.analyzers import fragmentation
 from memdiag.analyzers.report import build_report
@@ -11,7 +12,7 @@ from memdiag.analyzers.support.moments import fragmentation_at
 from memdiag.analyzers.support.offered import offered
 from memdiag.results.report import WhatIf
 from memdiag.trace.layout import Layout
-from memdiag.trace.schema import CATEGORIES
+from memdiag.trace.schema import CATEGORIES, PHASES
 from tests.analyzers.heaps import MIB, Heap
 from tests.analyzers.page_examples import golden
 
@@ -49,6 +50,27 @@ def test_a_failure_that_no_setting_gets_past_gets_a_smaller_batch(heap):
         replayed = WhatIf(0, found.fixes[0].change, ("MD201",), False, 320 * MIB, 0, 0, num_ooms, 1, "exact", "")
         [judged] = offered([found], [replayed], {})
         assert ("remedies.batch" in {fix.title.key for fix in judged.fixes}) == is_offered
+
+
+@pytest.mark.parametrize(
+    ("phase", "category", "key"),
+    [
+        ("optimizer", "optimizer_state", "remedies.optimizer"),
+        ("optimizer", "gradient", "remedies.see-live"),
+        ("backward", "optimizer_state", "remedies.see-live"),
+    ],
+)
+def test_an_optimizer_without_room_for_its_state_needs_fewer_bits(phase, category, key, heap):
+    heap.segment(0, 400 * MIB)
+    heap.alloc(0, 400 * MIB)
+    heap.oom(40 * MIB, device_free=MIB)
+    trace = heap.trace(capacity_bytes=410 * MIB)
+    (device,) = trace.devices
+    tensors = device.tensors.replace(category=np.full(len(device.tensors), CATEGORIES.index(category), np.int8))
+    events = device.events.replace(phase=np.full(len(device.events), PHASES.index(phase), np.int8))
+    bases = {**trace.bases, "category": "marks", "phase": "marks"}
+    trace = replace(trace, devices=(replace(device, tensors=tensors, events=events),), bases=bases)
+    assert findings(trace)["MD206"].fixes[0].title.key == key
 
 
 def test_library_workspaces_that_hold_segments_are_made_first(heap):
