@@ -92,11 +92,18 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
         ),
         (
             *_loss_in_chunks(view),
-            Fix(phrase("logits.float"), "code", "", phrase("logits.float.when"), phrase("logits.float.caveat")),
+            *_without_float32(view, largest),
         ),
         _saving(view, of_loss[tensors.stack], largest, live),
         held,
     )
+
+
+def _without_float32(view: DeviceView, largest: int) -> Iterator[Fix]:
+    """Yields the second remedy of MD105 if the program may convert logits: tensors of half their size exist."""
+    size = view.device.tensors.requested_bytes
+    if (_as_large(view, largest) & (size < largest * (1 - SAME))).any():
+        yield Fix(phrase("logits.float"), "code", "", phrase("logits.float.when"), phrase("logits.float.caveat"))
 
 
 def _after_model(device: DeviceTrace) -> Array:

@@ -47,6 +47,7 @@ def test_logits_and_their_loss():
     assert numbers(finding, "held by the loss")[0][0] >= 24 * program.size
     assert numbers(finding, "allocated at")[0][1] == "train.py:30 loss"
     assert "checkpoint(chunk_loss, x, y" in finding.fixes[0].change
+    assert len(finding.fixes) == 1  # no 16-bit tensor that the program converts
     highest_before = int(trained(steps=2).trace().devices[0].usage.allocated.max())
     assert finding.saving.expected_bytes == int(device.usage.allocated.max()) - highest_before + 512  # the loss
 
@@ -74,6 +75,7 @@ def test_logits_that_the_loss_found_no_room_for():
     assert finding.severity == "critical"
     assert numbers(finding, "held by the loss")[0][0] >= 2 * logits
     assert numbers(finding, "failed request of the loss") == [(2 * logits, "train.py:30 loss")]
+    assert "float32" in finding.fixes[1].title
 
 
 def test_layers_as_large_as_the_logits_are_not_logits():
