@@ -41,6 +41,7 @@ NEAR_CAPACITY = 0.9  # fraction of the device: the peak itself is a problem
 TRIFLE = 0.02  # fraction of live bytes: too little to mention
 NUM_LISTED = 3
 
+MOST_OUTPUTS = 2  # of one forward
 SEVERAL = 4  # forwards: a training may run several models before its first backward
 SETS = 4  # of gradients: a training keeps two at most, in another precision each
 _VMAP, _OPACUS = "torch/_functorch/vmap.py", "/opacus/grad_sample/"  # what computes gradients of samples
@@ -71,7 +72,10 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     if held.get("activation", 0) >= max(MOST * total, state):
         code, names = "MD101", ["activation"]
         kept = ["compiler-budget", "recompute"] if _is_compiled(view, rows) else ["recompute"]
-        fixes = settings.offers(*([] if _is_inference(device) else kept), "smaller-batch")
+        if _are_outputs(view, rows[tensors.category[rows] == schema.CATEGORIES.index("activation")]):
+            fixes = settings.offers("outputs-to-host")
+        else:
+            fixes = settings.offers(*([] if _is_inference(device) else kept), "smaller-batch")
     elif state >= MOST * total:
         code, names = "MD102", [name for name in _STATE if held.get(name, 0) >= TRIFLE * total]
         if is_server:
@@ -112,6 +116,23 @@ def _is_inference(device: DeviceTrace) -> bool:
     is_forward = phase == schema.PHASES.index("forward")
     num_forwards = int(np.count_nonzero(is_forward[1:] & ~is_forward[:-1]))
     return num_forwards >= SEVERAL and not (phase == schema.PHASES.index("backward")).any()
+
+
+def _are_outputs(view: DeviceView, rows: Array) -> bool:
+    """Returns whether most activations are outputs that a program collects: one or two each of several forwards.
+
+    No backward frees them, so recomputing saves nothing. After a failure, a backward might have followed.
+    """
+    device, tensors = view.device, view.device.tensors
+    if (device.events.action == schema.OOM).any() or not len(rows):
+        return False
+    phase = device.events.phase
+    visit = np.cumsum(np.append(False, phase[1:] != phase[:-1]))[np.maximum(tensors.alloc_at[rows], 0)]
+    _, which, count = np.unique(visit, return_inverse=True, return_counts=True)
+    few = (count[which] <= MOST_OUTPUTS) & (tensors.alloc_at[rows] >= 0)
+    few &= tensors.phase_free[rows] != schema.PHASES.index("backward")
+    size = tensors.block_bytes[rows]
+    return len(np.unique(visit[few])) >= SEVERAL and bool(2 * size[few].sum() > size.sum())
 
 
 def _is_compiled(view: DeviceView, rows: Array) -> bool:

@@ -11,7 +11,7 @@ from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.stacks import Stacks
 from tests.analyzers.page_examples import golden
-from tests.training import MIB, SEGMENT, STEP, Training
+from tests.training import MAIN, MIB, SEGMENT, STEP, Training, forward
 
 
 def trained(steps=3, size=16 * MIB, **options):
@@ -202,6 +202,23 @@ def test_inference_speaks_of_parameters_only(shared):
     finding = findings(trace)["MD102"]
     assert finding.title.endswith("live in the snapshot is parameters")
     assert numbers(finding, "allocated at")[0][1] == "evaluator.py:37 load_model_from_path"
+
+
+@pytest.mark.parametrize(("per_forward", "is_output"), [(1, True), (3, False)])
+def test_outputs_that_an_evaluation_collects_are_moved_to_the_host(per_forward, is_output):
+    program = trained()
+    for _ in range(6):
+        program.phase = "forward"
+        for _ in range(per_forward):
+            program.alloc(program.size * 8, forward(2), "activation")
+        program.phase = "outside"
+        program.passing(512, (MAIN,))
+    trace = program.trace()
+    (device,) = trace.devices
+    phase = np.array([schema.PHASES.index(name) for name in program.phases], np.int8)
+    trace = replace(trace, devices=(replace(device, events=device.events.replace(phase=phase)),))
+    changes = [fix.change for fix in findings(trace)["MD101"].fixes]
+    assert (changes == ["outputs.append(output.detach().cpu())"]) == is_output
 
 
 @pytest.mark.parametrize("name", ["MD101", "MD102", "MD103", "MD104"])
