@@ -54,8 +54,10 @@ PARTS = {
     "input": "input batches",
     "temporary": "temporary tensors",
     "workspace": "workspaces",
+    "kv_cache": "KV caches",
     "unknown": "other tensors",
 }
+COUNTED_AS = {"KV caches": "activations"}  # forward allocates both
 EQUAL = 0.01  # of the larger part: less is no difference
 NEAR = 0.1
 PHANTOM = "memdiag: the phantom"
@@ -269,7 +271,7 @@ def same_part(row: Row, program: Program, counted: Mapping[str, int]) -> str:
     if not parts or not row.largest or not row.works:
         return ""
     largest = max(parts, key=lambda part: parts[part])
-    if parts.get(row.largest, 0) >= (1 - EQUAL) * parts[largest]:
+    if parts.get(COUNTED_AS.get(row.largest, row.largest), 0) >= (1 - EQUAL) * parts[largest]:
         return "yes"
     return f"no: {largest} ({parts[largest] / sum(parts.values()):.0%})"
 
