@@ -64,8 +64,7 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
     functions = {(site.filename, site.name) for site in sites if site is not None}
     # over the whole trace, because copies for the loss precede it
     largest = max(int(tensors.requested_bytes[of_loss[tensors.stack]].max(initial=0)), wanted)
-    inputs = _inputs_of(view, rows, largest, live, functions)
-    rows = np.union1d(rows, inputs)
+    rows = np.union1d(rows, _inputs_of(view, rows, largest, live, functions))
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
     share = LARGE if named.any() else MOST
     if not held or held + wanted < max(share * total, FLOOR):
@@ -90,10 +89,7 @@ def _loss(view: DeviceView) -> Iterator[Finding]:
                 for place in places[:NUM_LISTED]
             ),
         ),
-        (
-            *_loss_in_chunks(view),
-            *_without_float32(view, largest),
-        ),
+        (*_loss_in_chunks(view), *_without_float32(view, largest)),
         _saving(view, of_loss[tensors.stack], largest, live),
         held,
     )

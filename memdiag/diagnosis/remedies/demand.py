@@ -74,7 +74,7 @@ class _Offload:
 OFFLOAD = _Offload()
 
 # Title keys of the remedies that remain if no setting gets past a failure.
-LAST_RESORTS = frozenset({"remedies.batch", "remedies.see-live"})
+LAST_RESORTS = frozenset({"remedies.batch", "remedies.see-live", "remedies.optimizer", "remedies.optimizer.host"})
 
 # Title keys of the remedies that reduce the batch or the memory per sample. They are useless if little of the live
 # memory depends on the batch.
