@@ -102,7 +102,7 @@ def _kept(view: DeviceView, rows: Array, failed_at: int) -> Iterator[Finding]:
 
 def _freed(backend: str | None) -> Fix:
     device = "npu" if backend == "npu" else "cuda"
-    line = f"del model, optimizer, loss; gc.collect(); torch.{device}.empty_cache()  # after the except block"
+    line = f"del model, optimizer; gc.collect(); torch.{device}.empty_cache()"
     return Fix(
         phrase("earlier_attempt.fix"),
         "code",

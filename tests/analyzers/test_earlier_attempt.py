@@ -11,7 +11,7 @@ from memdiag.analyzers import earlier_attempt
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.context import Context
 from memdiag.trace.schema import CATEGORIES, PHASES
-from tests.analyzers.heaps import MIB
+from tests.analyzers.heaps import MIB, Heap
 
 
 class Attempts:
@@ -26,7 +26,7 @@ class Attempts:
         self.phases += [phase] * (len(self.heap.entries) - len(self.phases))
 
     def alloc(self, phase, at, size, category, name):
-        self.add(phase, self.heap.alloc, at * MIB, size * MIB, where="f")
+        self.add(phase, self.heap.alloc, at, size * MIB, where="train.py:5 run")
         self.tensors.append((CATEGORIES.index(category), name))
 
     def trace(self):
@@ -39,6 +39,20 @@ class Attempts:
         )
         events = device.events.replace(phase=np.array([PHASES.index(phase) for phase in self.phases], np.int8))
         return replace(trace, strings=tuple(names), devices=(replace(device, tensors=tensors, events=events),))
+
+
+def after_an_exception(heap, *, is_kept=True, after="outside", category="activation"):
+    """Returns two attempts: the first fails with three layers of activations, the second with an input batch."""
+    program = Attempts(heap)
+    for layer in range(3):
+        program.alloc("forward", 100 * layer, 100, category, f"layers.{layer}")
+    program.add("forward", heap.oom, 500 * MIB)
+    if not is_kept:
+        for layer in range(3):
+            program.add("forward", heap.free, 100 * layer, 100 * MIB)
+    program.alloc(after, 1000, 50, "input", "input of Model")
+    program.add("forward", heap.oom, 500 * MIB)
+    return program.trace()
 
 
 def found(trace):
@@ -55,16 +69,8 @@ def found(trace):
     ],
 )
 def test_activations_that_the_exception_of_the_first_attempt_keeps(heap, is_kept, after, category, is_found):
-    program = Attempts(heap)
-    for layer in range(3):
-        program.alloc("forward", 100 * layer, 100, category, f"layers.{layer}")
-    program.add("forward", heap.oom, 500 * MIB)
-    if not is_kept:
-        for layer in range(3):
-            program.add("forward", heap.free, 100 * layer * MIB, 100 * MIB)
-    program.alloc(after, 1000, 50, "input", "input of Model")
-    program.add("forward", heap.oom, 500 * MIB)
-    assert [finding.evidence[0].value for finding in found(program.trace())] == [300 * MIB] * is_found
+    trace = after_an_exception(heap, is_kept=is_kept, after=after, category=category)
+    assert [finding.evidence[0].value for finding in found(trace)] == [300 * MIB] * is_found
 
 
 @pytest.mark.parametrize(("names", "is_found"), [("abc", True), ("aab", False), ("xyz", False)])
@@ -83,3 +89,8 @@ def test_a_model_that_is_created_again_beside_that_of_the_first_attempt(heap, na
     if is_found:
         assert build_report(trace).verdict.code == "MD132"
         assert "torch.npu.empty_cache()" in found(replace(trace, backend="npu"))[0].fixes[0].change
+
+
+PAGE_EXAMPLES = {
+    "MD132": lambda: found(after_an_exception(Heap())),
+}
