@@ -134,8 +134,12 @@ def _inputs_of(view: DeviceView, rows: Array, largest: int, live: Array, functio
 
 
 def _saving(view: DeviceView, of_loss: Array, largest: int, live: Array) -> Saving | None:
-    """Returns by how much the peak falls without logits and loss of all steps; None if layers have their size, too."""
+    """Returns by how much the peak falls without logits and loss of all steps; None if layers have their size, too.
+
+    A gradient that the program keeps stays: the logits are then an input of the program, or a parameter.
+    """
     as_large = _as_large(view, largest)
+    of_loss = of_loss & (view.device.tensors.category != schema.CATEGORIES.index("gradient"))
     if np.count_nonzero((as_large & _in_layer(view))[live]) > 1:
         return None
     return saving_without(view.device, np.flatnonzero(of_loss | as_large))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from memdiag.analyzers import logits
 from memdiag.analyzers.support.context import Context
+from memdiag.sources import load
 from memdiag.trace import schema
 from memdiag.trace.stacks import Stacks
 from tests.analyzers.page_examples import read_example
@@ -113,6 +115,15 @@ def test_a_copy_of_the_models_output_that_found_no_room():
     finding = findings(trace)["MD105"]
     assert finding.title.startswith("The model's output")
     assert numbers(finding, "held by the loss") == [(20 * program.size, numbers(finding, "held by the loss")[0][1])]
+
+
+@pytest.mark.parametrize("loss", ["vanilla", "compiled"])
+def test_the_predicted_saving_is_what_a_fused_loss_saves_on_a_real_gpu(loss, shared):
+    """The same logits, recorded with PyTorch's loss and with a fused one that never copies them."""
+    stem = "mryab__efficient-dl-systems__week06_dl_arithmetic__seminar__cross_entropy"
+    traces = [load(shared / f"data/snapshots/{stem}__{name}_ce_snapshot.pickle") for name in (loss, "liger")]
+    before, after = (int(trace.devices[0].usage.allocated.max()) for trace in traces)
+    assert abs(findings(traces[0])["MD105"].saving.expected_bytes - (before - after)) < 0.001 * before
 
 
 PAGE_EXAMPLES = {
