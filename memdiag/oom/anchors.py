@@ -63,7 +63,8 @@ pytorch-mps
 pytorch-hpu
     pt_devmem allocationfailedforsize::
 pytorch-malloc-async
-    wouldexceedallowedmemory free(accordingtocuda) error:allocationondevice processing!!!allocationondevice gotanoom
+    wouldexceedallowedmemory free(accordingtocuda) error:allocationondevice processing!!!allocationondevice
+    exceptionmessage: gotanoom
 pytorch-eb
     morethan1eb
 torch-thc

@@ -16,6 +16,7 @@ ANCHORS = (
     "free(accordingtocuda)",
     "error:allocationondevice",
     "processing!!!allocationondevice",
+    "exceptionmessage:",
     "gotanoom",
 )
 _FIRST = "Allocation on device 1 would exceed allowed memory. (out of memory)\nCurrently allocated     : 21.30 GiB\n"
@@ -24,6 +25,10 @@ _LAST = "PyTorch limit (set by user-supplied memory fraction)\n                 
 EXAMPLES = (
     ("torch_cuda_mallocasync", f"torch.cuda.OutOfMemoryError: {_FIRST}{_THEN}{_LAST}"),
     ("torch_cuda_mallocasync", "torch.OutOfMemoryError: Allocation on device 0"),
+    (
+        "torch_cuda_mallocasync",
+        "- **Exception Type:** torch.OutOfMemoryError\n- **Exception Message:** Allocation on device 1",
+    ),
 )
 
 _HEAD = pattern(r"Allocation on device {device_index:int}? would exceed allowed memory .? (?: \( out of memory \) )?")
@@ -34,10 +39,12 @@ _CLAUSES = (
     pattern(r"Free \( according to CUDA \) : {free:size}"),
     pattern(r"PyTorch limit (?: \( set by user-supplied memory fraction \) )? : {limit:size}"),
 )
-# The text ends with the device, or before it: programs print only the first line (ComfyUI), or the sizes were
-# truncated.
+# The text ends with the device, or before it: programs print only the first line (ComfyUI, in its log and in the report
+# that it offers to copy), or the sizes were truncated.
 _SHORT = pattern(
-    r"(?:(?<=OutOfMemoryError:) | (?<=processing!!!)) Allocation on device (?:{device_index:int} (?! \d | -\d\d-))? "
+    r"(?:(?<=OutOfMemoryError:) | (?<=processing!!!)"
+    r" | OutOfMemoryError [-*]{0,5} Exception Message: \*{0,2})"
+    r" Allocation on device (?:{device_index:int} (?! \d | -\d\d-))? "
     r"(?! would exceed )"
     r" (?: This error means you ran out of memory on your GPU .? )? (?: Got an OOM, unloading all loaded models .? )?"
 )

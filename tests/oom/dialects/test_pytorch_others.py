@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from memdiag.oom.read import read_text
 from tests.oom.message_forms import Form, integer, torch_size, whole_bytes
 from tests.oom.single import commands, single
 
@@ -85,6 +86,23 @@ def test_the_single_line_printed_by_comfyui_is_read():
     )
     message = single(text + "torch.OutOfMemoryError: Allocation on device\n\nGot an OOM, unloading all loaded models.")
     assert (message.dialect, message.fields, message.judgement.verdict) == ("torch_cuda_mallocasync", {}, "unknown")
+
+
+@pytest.mark.parametrize("emphasis", ["", "**"])
+def test_the_error_report_of_comfyui_is_read(emphasis):
+    message = single(
+        "# ComfyUI Error Report\n## Error Details\n- **Node Type:** ExampleSampler\n"
+        f"- {emphasis}Exception Type:{emphasis} torch.OutOfMemoryError\n"
+        f"- {emphasis}Exception Message:{emphasis} Allocation on device 1 \n## Stack Trace\n\n"
+        '  File "/srv/ComfyUI/execution.py", line 7, in execute'
+    )
+    assert (message.dialect, message.fields) == ("torch_cuda_mallocasync", {"device_index": 1})
+    assert message.findings[0].fixes[0].change == "--lowvram"
+
+
+def test_the_error_report_of_comfyui_about_another_error_is_no_message():
+    report = "- **Exception Type:** RuntimeError\n- **Exception Message:** Allocation on device cpu is not supported"
+    assert not read_text(report).messages
 
 
 def test_the_line_of_comfyui_after_a_message_is_not_a_second_message():
