@@ -320,6 +320,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "leftovers": "memdiag.analyzers.leftovers",
         "loaded-twice": "memdiag.analyzers.loaded_twice",
         "earlier-attempt": "memdiag.analyzers.earlier_attempt",
+        "unused-gradients": "memdiag.analyzers.unused_gradients",
         "regrown": "memdiag.analyzers.regrown",
         "residue": "memdiag.analyzers.residue",
         "pinned-rounding": "memdiag.analyzers.pinned_rounding",

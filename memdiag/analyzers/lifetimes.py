@@ -22,6 +22,7 @@ from memdiag.analyzers.support.moments import DeviceMoment, look
 from memdiag.analyzers.support.names import largest_names, place_of
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import SiteMemory, by_place, first_finding
+from memdiag.analyzers.unused_gradients import find_unused
 from memdiag.diagnosis.remedies import present
 from memdiag.diagnosis.remedies.placement import LONG_LIVED_FIRST
 from memdiag.results.finding import Evidence, Finding, Fix
@@ -156,6 +157,7 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
         return
     earlier = tensors.step_alloc[rows] < device.events.step[view.at]
     old = rows[(tensors.category[rows] == CATEGORIES.index("gradient")) & earlier]
+    old = np.setdiff1d(old, find_unused(view))  # zero_grad would not free these (MD133)
     held, total = int(tensors.block_bytes[old].sum()), int(tensors.block_bytes[rows].sum())
     if held < max(KEPT_SHARE * total, FLOOR) or total - (left := _most_without(view, old)) < max(
         KEPT_SHARE * total, FLOOR

@@ -20,6 +20,7 @@ from memdiag.analyzers.support.sites import by_place, first_finding
 from memdiag.analyzers.support.without import peak_without, saving_without
 from memdiag.results.finding import Evidence, Finding
 from memdiag.text import phrase
+from memdiag.trace.distinct import occurrences
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM
 from memdiag.trace.table import Array
@@ -73,7 +74,7 @@ def find_copies(view: DeviceView, loaders: Array) -> Array:
     mine = rows[loaded]
     sizes, which = np.unique(tensors.requested_bytes[mine], return_inverse=True)
     weights, states = (
-        _of_sizes(tensors.requested_bytes[rows[~loaded & kept & chosen]], sizes) for chosen in (~is_state, is_state)
+        occurrences(tensors.requested_bytes[rows[~loaded & kept & chosen]], sizes) for chosen in (~is_state, is_state)
     )
     # State may belong to the loaded weights themselves, which the model took over: it counts only with other weights of
     # its size.
@@ -84,17 +85,6 @@ def find_copies(view: DeviceView, loaders: Array) -> Array:
     rank[order] = np.arange(len(mine)) - first[which[order]]
     copies: Array = mine[rank < have[which]]
     return copies if np.count_nonzero(have) >= FEWEST or len(copies) >= MANY else mine[:0]
-
-
-def _of_sizes(own: Array, sizes: Array) -> Array:
-    """Returns how many tensors of each of the (sorted) sizes there are.
-
-    Args:
-        own: Bytes of each tensor.
-    """
-    own = np.sort(own)
-    number: Array = np.searchsorted(own, sizes, "right") - np.searchsorted(own, sizes)
-    return number
 
 
 def _twice(view: DeviceView, loaders: Array) -> Iterator[Finding]:

@@ -30,6 +30,13 @@ def distinct(values: Array) -> tuple[Array, Array]:
     return first[order], place[number]
 
 
+def occurrences(values: Array, of: Array) -> Array:
+    """Returns how often each of the values ``of`` occurs in a column (int64)."""
+    ordered = np.sort(values)
+    number: Array = np.searchsorted(ordered, of, "right") - np.searchsorted(ordered, of)
+    return number
+
+
 def _sorted(values: Array) -> tuple[Array, Array]:
     found, number = np.unique(values, return_inverse=True)
     return found, number.astype(np.int32)

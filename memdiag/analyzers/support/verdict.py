@@ -17,7 +17,7 @@ from memdiag.trace.reach import reach_of
 from memdiag.units import format_bytes
 
 _REPLAYED = ("cuda", "npu")
-_NEEDLESS = ("MD106", "MD127", "MD128", "MD129", "MD132")  # avoidable memory: more important than any setting
+_NEEDLESS = ("MD106", "MD127", "MD128", "MD129", "MD132", "MD133")  # avoidable memory: more important than any setting
 _GROWTH = "MD301"
 _COMPOSITION = ("MD101", "MD102")
 _FAR_MORE = 4  # times the saving of a setting: estimates of savings are uncertain
@@ -104,8 +104,9 @@ def _first(findings: Sequence[Finding], results: Sequence[WhatIf]) -> tuple[_Cho
     """Returns the first remedy with its finding, and its replay, if there is one.
 
     Growing or avoidable memory comes first, then a setting that a replay confirms, then the worst finding's first fix.
-    If no setting solves a failure, a fix that saves far more than the best setting comes before it. A finding whose
-    settings save hardly anything comes nowhere: the card states that no setting saves a relevant share.
+    If no setting solves a failure, a fix that saves far more than the best setting comes before it, and one for
+    avoidable memory if it saves more. A finding whose settings save hardly anything comes nowhere: the card states that
+    no setting saves a relevant share.
     """
     offers = [(finding, fix) for finding in findings if finding.severity != "info" for fix in finding.fixes]
     needless = next((offer for offer in offers if _is_root(offer[0])), None)
@@ -129,11 +130,11 @@ def _is_trifle(finding: Finding, results: Sequence[WhatIf]) -> bool:
 
 
 def _saves_far_more(finding: Finding, best: WhatIf) -> bool:
-    saving = finding.saving
+    saving, far_more = finding.saving, 1 if finding.code in _NEEDLESS else _FAR_MORE
     return (
         saving is not None
         and saving.basis != "simulated"
-        and saving.expected_bytes > _FAR_MORE * max(best.saved_bytes, 0)
+        and saving.expected_bytes > far_more * max(best.saved_bytes, 0)
     )
 
 
@@ -177,8 +178,12 @@ def _prediction(finding: Finding | None, result: WhatIf | None, results: Sequenc
         share = f"{result.saved_bytes / max(result.baseline_bytes, 1):.0%}"
         return phrase("verdict.predicted.saves", **values, share=share)
     if finding is not None and finding.saving is not None and finding.saving.basis != "simulated":
-        basis = phrase(f"verdict.basis.{finding.saving.basis}")
-        return phrase("verdict.predicted.code", saving=format_bytes(finding.saving.expected_bytes), basis=basis)
+        saving, basis = finding.saving, phrase(f"verdict.basis.{finding.saving.basis}")
+        is_least = saving.low_bytes == saving.expected_bytes < saving.high_bytes
+        amount = format_bytes(saving.expected_bytes)
+        if is_least:
+            return phrase("verdict.predicted.least", saving=amount, basis=basis)
+        return phrase("verdict.predicted.code", saving=amount, basis=basis)
     if results:
         return phrase("verdict.predicted.stuck" if is_stuck(results) else "verdict.predicted.none", count=len(results))
     return phrase("verdict.predicted.unknown" if replay else "verdict.predicted.skipped")
