@@ -95,8 +95,8 @@ host-cpu-alloc
     openblaserror:memory
 oom-killer
     outofmemory:kill killedprocess oom-kill oom_kill oom_reaper oomkilled systemoomencountered lowonresource:memory
-    condition:[memorypressure memorypressure ranout-of-memory oomkiller systemd-oomd memorylimit :outofmemory
-    out_of_me term_memlimit vmrss exceededlimit hardlimit
+    condition:[memorypressure memorypressure ranout-of-memory oomkiller systemd-oomd duetomemory memorylimit
+    :outofmemory out_of_me term_memlimit vmrss exceededlimit hardlimit
 host-killed
     dataloaderworker unexpectedbuserror sigkill exitcode:-9 exitcode:137 exitcode137 returncode=-9 returncode-9
     signal:killed signal9 sessioncrashed notebooktriedtoallocate exitcodeis137 killed 杀死 殺死 砍掉 getötet
@@ -160,4 +160,6 @@ device-map
     dispatchedonthecpu hadweightsoffloadedtothedisk
 mlc
     insufficientgpumemoryerror isfalse:cuda:outofmemory rocmhiperror vk_error_out_of_device_memory
+host-limits
+    overcgroupmemorylimit anout-of-memoryevent duetomemoryusage exceededwith
 """)

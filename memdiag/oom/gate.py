@@ -54,6 +54,7 @@ _SIGNS = (
     b"algorithm",
     b"beyond",
     b"sigterm",
+    b"goneover",
 )
 
 

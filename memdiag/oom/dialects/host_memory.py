@@ -29,6 +29,16 @@ _HEAP = LazyFix("oom_host.heap", "flag", "java -Xmx4g ...")
 _NODE_HEAP = LazyFix("oom_host.node-heap", "env", "export NODE_OPTIONS=--max-old-space-size=4096")
 _MODEL = LazyFix("oom_host.model", "flag", "-m model-Q4_K_M.gguf -c 4096 -ngl 99")
 
+# Schedulers: their names, and how a job requests {gib} GiB.
+_REQUESTS = {
+    "slurm": ("Slurm", "sbatch --mem={gib}G ..."),
+    "pbs": ("PBS", "qsub -l mem={gib}gb ...  # PBS Pro: -l select=1:mem={gib}gb"),
+    "lsf": ("LSF", 'bsub -M {gib}GB -R "rusage[mem={gib}GB]" ...'),
+    "sge": ("Grid Engine", "qsub -l h_vmem={gib}G ..."),
+    "htcondor": ("HTCondor", "condor_submit request_memory={gib}GB ..."),
+}
+_ANY_JOB = 64 << 30
+
 # Process names as the kernel prints them (15 characters at most), and remedies for that program.
 _BY_NAME = (
     (r"pt_data_worker|python|pt_main|ipykernel|jupyter|torchrun|accelerate|deepspeed", (FEWER_WORKERS, SHARE_DATASET)),
@@ -56,13 +66,27 @@ def of_victim(name: str) -> tuple[LazyFix, ...]:
 
 def slurm_memory(used_bytes: int | None = None, limit_bytes: int | None = None) -> LazyFix:
     """Returns the line that requests more memory from SLURM: a quarter above the usage, or twice the limit, in GiB."""
-    wanted = used_bytes * 5 // 4 if used_bytes else limit_bytes * 2 if limit_bytes else None
-    if wanted is None:
+    if not used_bytes and not limit_bytes:
         return LazyFix(
             "oom_host.slurm.look",
             "flag",
             "sacct -j JOBID --format=JobID,ReqMem,MaxRSS,State  # then: sbatch --mem=<MaxRSS and a quarter more>",
         )
-    gib = -(-wanted // (1 << 30))
-    caveat = "oom_host.slurm.used.caveat" if used_bytes else "oom_host.slurm.limit.caveat"
-    return LazyFix("oom_host.slurm", "flag", f"sbatch --mem={gib}G ...", caveat=caveat)
+    return job_memory("slurm", used_bytes, limit_bytes)
+
+
+def job_memory(system: str, used_bytes: int | None = None, limit_bytes: int | None = None) -> LazyFix:
+    """Returns the line that requests more memory for a job from a scheduler of ``_REQUESTS``.
+
+    Args:
+        system: Name of the scheduler.
+        used_bytes: What the job used; None if unknown, or if the scheduler samples it too rarely.
+        limit_bytes: What the job might use, or None.
+    """
+    name, line = _REQUESTS[system]
+    wanted = used_bytes * 5 // 4 if used_bytes else limit_bytes * 2 if limit_bytes else _ANY_JOB
+    caveat = "oom_host.slurm.any.caveat"
+    if used_bytes or limit_bytes:
+        caveat = "oom_host.slurm.used.caveat" if used_bytes else "oom_host.slurm.limit.caveat"
+    change = line.replace("{gib}", str(-(-wanted // (1 << 30))))
+    return LazyFix("oom_host.slurm", "flag", change, {"system": name}, caveat=caveat)

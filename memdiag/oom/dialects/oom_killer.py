@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
-from memdiag.oom.dialects.host_memory import FEWER_WORKERS, WATCH, of_victim, slurm_memory
+from memdiag.oom.dialects.host_memory import FEWER_WORKERS, WATCH, job_memory, of_victim, slurm_memory
 from memdiag.oom.dialects.parts import gather, line_start, number, shown, whole_lines
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -45,6 +46,7 @@ ANCHORS = (
     "ranout-of-memory",
     "oomkiller",
     "systemd-oomd",
+    "duetomemory",
     "memorylimit",
     ":outofmemory",
     "out_of_me",
@@ -125,7 +127,12 @@ _SGE = pattern(
     r" (?:of queue .{1,120}? \( {used:size} > limit: {limit:size} \))?"
 )
 _UNIT = pattern(r"A process of this unit has been killed by the OOM killer")
-_OOMD = pattern(r"systemd-oomd (?:\[\d+\])? : Killed [^\s]{1,300}? due to memory")
+# The name of the program before it may be lost with the prefix of the system's log.
+_OOMD = pattern(
+    r"(?:systemd-oomd (?:\[\d+\])? :)? (?:Killed|Marked) /[^\s]{1,300}? \. (?:scope|service|slice) (?:for killing)?"
+    r" due to memory (?:used \( {allocated:bytes} \) / total \( {total:bytes} \) | pressure for)"
+    r" | systemd-oomd (?:\[\d+\])? : Killed [^\s]{1,300}? due to memory"
+)
 _EARLY = pattern(r"sending SIG(?:TERM|KILL) to process {pid:int} [^:]{0,80}: (?:badness|oom_score) \d+")
 _PBS = pattern(r"PBS: job killed: (?:v?mem|pmem) {used:int}kb exceeded limit {limit:int}kb")
 _SHELL = re.compile(r"(\d{1,8})killed", re.IGNORECASE)
@@ -169,6 +176,8 @@ def find(text: Squeezed) -> Iterator[Found]:
         for match in head.finditer(text.text):
             name = framework or next(name for words, name in _WHOSE if re.search(words, match[0], re.IGNORECASE))
             fixes = (slurm_memory(), WATCH) if name == "slurm" else (_CONTAINER, WATCH)
+            if name == "lsf":
+                fixes = (job_memory(name), WATCH)
             if name == "linux":
                 fixes = (FEWER_WORKERS, WATCH) if head is _EARLY else (_SERVICE, WATCH)
             fields, end = take(match), match.end()
@@ -184,7 +193,8 @@ def find(text: Squeezed) -> Iterator[Found]:
             for name, key in (("allocated_bytes", "used_bytes"), ("limit_bytes", "limit_bytes"))
             if key in given
         }
-        yield _found(match.start(), match.end(), "sge", fields, phrase("oom_kernel.why.h_vmem"), ("limit",), (WATCH,))
+        fixes = (job_memory("sge", number(fields, "allocated_bytes"), number(fields, "limit_bytes")), WATCH)
+        yield _found(match.start(), match.end(), "sge", fields, phrase("oom_kernel.why.h_vmem"), ("limit",), fixes)
 
 
 def _limits(text: Squeezed) -> Iterator[Found]:
@@ -199,10 +209,10 @@ def _limits(text: Squeezed) -> Iterator[Found]:
             why = phrase("oom_kernel.why.job")
             if used and limit:
                 why = phrase("oom_kernel.why.over", used=shown(used * KIB), limit=shown(limit * KIB))
-            fixes = (slurm_memory(used * KIB if used else None, limit * KIB if limit else None), FEWER_WORKERS)
-            yield _found(
-                match.start(), match.end(), "slurm" if head is _SLURM_LIMIT else "pbs", fields, why, ("limit",), fixes
-            )
+            framework = "slurm" if head is _SLURM_LIMIT else "pbs"
+            request = slurm_memory if framework == "slurm" else partial(job_memory, framework)
+            fixes = (request(used * KIB if used else None, limit * KIB if limit else None), FEWER_WORKERS)
+            yield _found(match.start(), match.end(), framework, fields, why, ("limit",), fixes)
 
 
 def _pressure(text: Squeezed) -> Iterator[Found]:

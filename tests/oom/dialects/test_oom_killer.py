@@ -134,6 +134,44 @@ def test_states_of_containers_and_jobs_are_recognised(text, framework, fields):
 
 
 @pytest.mark.parametrize(
+    ("text", "advised"),
+    [
+        ("=>> PBS: job killed: mem 8912896kb exceeded limit 8388608kb", "qsub -l mem=11gb"),
+        ("TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.", 'bsub -M 64GB -R "rusage[mem=64GB]"'),
+        (
+            'job 9 exceeds job hard limit "h_vmem" of queue "all.q@n2" (8.50G > limit:8.00G) - sending SIGKILL',
+            "qsub -l h_vmem=11G",
+        ),
+        ("slurmstepd: error: Job 9 exceeded memory limit (8912896 > 8388608), being killed", "sbatch --mem=11G"),
+    ],
+)
+def test_more_memory_is_requested_from_the_scheduler_that_ended_the_job(text, advised):
+    lines = commands(text)
+    assert lines.startswith(advised)
+    assert "docker" not in lines
+    assert ("sbatch" in lines) == ("slurm" in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        (
+            (
+                "Killed /user.slice/user-7.slice/user@7.service/app.slice/app-a.scope due to memory used (4000000000)"
+                " / total (4200000000) and swap used (900000000) / total (1000000000) being more than 90.00%"
+            ),
+            {"allocated_bytes": 4000000000, "total_bytes": 4200000000},
+        ),
+        ("Marked /system.slice/example.service for killing due to memory pressure for /system.slice being 90.0%", {}),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "systemd-oomd[71]: ", "Jan 02 03:04:05 node7 systemd-oomd[71]: "])
+def test_kills_by_systemd_oomd_are_recognised_with_and_without_its_name(prefix, text, fields):
+    message = single(prefix + text)
+    assert (message.dialect, message.framework, message.fields) == ("oom_killer", "linux", fields)
+
+
+@pytest.mark.parametrize(
     "text", ['"OOMKilled": false,', "3 OUT_OF_MEMORY errors were seen last week", "gpt-0   1/1   Running   0   3m"]
 )
 def test_other_states_are_ignored(text):
