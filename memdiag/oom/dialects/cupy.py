@@ -14,7 +14,7 @@ from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
-from memdiag.results.oom import Cause, Judgement
+from memdiag.results.oom import Confidence, Judgement
 from memdiag.text import phrase
 
 FORMATS = ("cupy",)
@@ -60,7 +60,9 @@ _RMM = pattern(
     r" (?:\( failed to allocate (?:{requested:bytes} bytes | {size:size}) \))? at: [^\s]{1,200}? : (?:\d+:)?)?"
     r" (?:(?P<pool>Maximum pool size exceeded) (?:\( failed to allocate {pooled:size} \))?"
     r" | cudaErrorMemoryAllocation :? (?:out of memory)?)"
-    r" (?: -? Free memory: {free:size} -? Requested memory: {wanted:size} )?"
+    # XGBoost prints both with units only since 2.1.
+    r" (?: -? Free memory: (?:{free:size} | {free_count:bytes}) -? Requested memory:"
+    r" (?:{wanted:size} | {wanted_count:bytes}) )?"
     # Truncated after or before the location: the file still identifies which of RMM's resources refused.
     r" | (?:std::)?bad_alloc: (?:out_of_memory: )? (?:CUDA|RMM) (?:error|failure)"
     r" (?:\( failed to allocate (?:{cut_requested:bytes} bytes | {cut_size:size}) \))?"
@@ -68,7 +70,9 @@ _RMM = pattern(
     r" (?:\.hpp (?::\d{1,6})?)? :? )?"
     r" | (?<=[:'\"(=]) RMM_ERROR_OUT_OF_MEMORY"
 )
-_RMM_SIZES = ("requested_bytes", "wanted_bytes", "size_bytes", "pooled_bytes", "cut_requested_bytes", "cut_size_bytes")
+_RMM_SIZES = tuple(
+    f"{name}_bytes" for name in ("requested", "wanted", "wanted_count", "size", "pooled", "cut_requested", "cut_size")
+)
 _HIP = re.compile(r"hiperror|rocm", re.IGNORECASE)
 
 _FREE = LazyFix("oom_cupy.free", "code", "cupy.get_default_memory_pool().free_all_blocks()")
@@ -110,29 +114,7 @@ def find(text: Squeezed) -> Iterator[Found]:
             backend = "hip" if _HIP.search(text.text, max(match.start() - 300, 0), match.end()) else "cuda"
             judgement, fixes = _judge(fields, head is _OLD)
             yield Found(match.start(), match.end(), "cupy", "cupy", backend, fields, judgement, fixes)
-    for match in _RMM.finditer(text.text):
-        pool = match["pool"] or match["cut_pool"]
-        verdict: Cause = "limit" if pool else "capacity"
-        why = phrase("oom_cupy.why.rmm.pool") if pool else phrase("oom_cupy.why.rmm.driver")
-        given = take(match)
-        sizes = [given[name] for name in _RMM_SIZES if name in given]
-        fields = {"requested_bytes": sizes[0]} if sizes else {}
-        if "free_bytes" in given:
-            fields["free_bytes"] = given["free_bytes"]
-            asked, free = shown(number(fields, "requested_bytes")), shown(number(fields, "free_bytes"))
-            why = phrase("oom_cupy.why.rmm.free", size=asked, free=free)
-        elif sizes:
-            asked = shown(number(fields, "requested_bytes"))
-            why = (
-                phrase("oom_cupy.why.rmm.pool.size", size=asked)
-                if pool
-                else phrase("oom_cupy.why.rmm.driver.size", size=asked)
-            )
-        judgement = Judgement(verdict, "high" if match["pool"] else "low", ("unknown", "other_process"), (why,))
-        backing = (_RMM_POOL, _RMM_MANAGED, _CHUNKS, _WHO) if pool else (_RMM_MANAGED, _CHUNKS, _WHO)
-        around = text.text[max(match.start() - 1000, 0) : match.start()].lower()
-        framework, fixes = ("xgboost", (_XGBOOST, _WHO)) if "xgboost" in around else ("rapids", backing)
-        yield Found(match.start(), match.end(), "cupy", framework, "cuda", fields, judgement, fixes)
+    yield from _rmm(text)
     for match in _RUNTIME.finditer(text.text):
         judgement = Judgement("unknown", "low", ("capacity", "other_process"), (phrase("oom_shared.why.driver"),))
         yield Found(
@@ -145,6 +127,51 @@ def find(text: Squeezed) -> Iterator[Found]:
             judgement,
             (_FREE, _WHO, _CHUNKS),
         )
+
+
+def _rmm(text: Squeezed) -> Iterator[Found]:
+    """Yields messages of RMM, and those of XGBoost, which repeats them or has its own allocator."""
+    for match in _RMM.finditer(text.text):
+        around = text.text[max(match.start() - 1000, 0) : match.start()].lower()
+        framework = "xgboost" if "xgboost" in around else "rapids"
+        pool = match["pool"] or match["cut_pool"]
+        given = take(match)
+        requested = next((size for size in (number(given, name) for name in _RMM_SIZES) if size is not None), None)
+        free = number(given, "free_bytes")
+        free = number(given, "free_count_bytes") if free is None else free
+        fields: Fields = {
+            name: size for name, size in (("requested_bytes", requested), ("free_bytes", free)) if size is not None
+        }
+        if pool:
+            why = phrase("oom_cupy.why.rmm.pool")
+            if requested is not None:
+                why = phrase("oom_cupy.why.rmm.pool.size", size=shown(requested))
+            confidence: Confidence = "high" if match["pool"] else "low"
+            judgement = Judgement("limit", confidence, ("unknown", "other_process"), (why,))
+        else:
+            judgement = _refused(requested, free, framework)
+        backing = (_RMM_POOL, _RMM_MANAGED, _CHUNKS, _WHO) if pool else (_RMM_MANAGED, _CHUNKS, _WHO)
+        fixes = (_XGBOOST, _WHO) if framework == "xgboost" else backing
+        yield Found(match.start(), match.end(), "cupy", framework, "cuda", fields, judgement, fixes)
+
+
+def _refused(requested: int | None, free: int | None, framework: str) -> Judgement:
+    """Judges a request that the driver refused."""
+    if requested is not None and free is not None:
+        why = phrase("oom_cupy.why.rmm.free", size=shown(requested), free=shown(free))
+        if requested > free:
+            return Judgement("capacity", "medium", ("other_process",), (why,))
+        # The driver was asked before XGBoost read the free memory.
+        return Judgement("unknown", "low", ("capacity", "other_process"), (why, phrase("oom_cupy.why.rmm.enough")))
+    why = phrase("oom_cupy.why.rmm.driver") if framework == "rapids" else phrase("oom_shared.why.driver")
+    if requested is not None:
+        size = shown(requested)
+        why = (
+            phrase("oom_cupy.why.rmm.driver.size", size=size)
+            if framework == "rapids"
+            else phrase("oom_shared.why.driver.size", size=size)
+        )
+    return Judgement("capacity", "low", ("unknown", "other_process"), (why,))
 
 
 def _judge(fields: Fields, old: bool) -> tuple[Judgement, tuple[LazyFix, ...]]:

@@ -114,3 +114,22 @@ def test_a_larger_pool_is_the_first_remedy_for_a_full_pool():
         "size exceeded"
     )
     assert "maximum_pool_size" in single(text).findings[0].fixes[0].change
+
+
+@pytest.mark.parametrize(
+    ("free", "requested", "verdict", "sizes"),
+    [
+        ("1500000000", "4000000000", "capacity", (1500000000, 4000000000)),
+        ("4000000000", "48000", "unknown", (4000000000, 48000)),
+        ("1.5GB", "4GB", "capacity", (3 << 29, 4 << 30)),
+    ],
+)
+def test_xgboost_prints_the_free_and_the_requested_memory(free, requested, verdict, sizes):
+    message = single(
+        "xgboost.core.XGBoostError: [01:02:03] ../src/common/device_helpers.cuh:7: Memory allocation error on worker 0:"
+        " std::bad_alloc: cudaErrorMemoryAllocation: out of memory\n"
+        f"- Free memory: {free}\n- Requested memory: {requested}\n\nStack trace:"
+    )
+    assert message.fields == {"free_bytes": sizes[0], "requested_bytes": sizes[1]}
+    assert (message.framework, message.judgement.verdict) == ("xgboost", verdict)
+    assert "RMM" not in " ".join(message.judgement.reasons)
