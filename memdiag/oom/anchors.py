@@ -114,7 +114,7 @@ cupy
     outofmemorytoallocate outofmemoryallocating cudaruntimeerror:cudaerrormemory cudaruntimeerror:hiperror
     cudadrivererror: bad_alloc rmm_error_out
 julia
-    outofgpumemorytrying
+    outofgpumemorytrying ,error_out_of_memory)
 triton-smem
     outofresource: sharedmemorysizelimitexceeded toomuchshareddata
 vllm-kv
@@ -150,6 +150,8 @@ cuda-driver
     step:outofmemory gpuapicall)outofmemory witherroroutofmemory (2vs.0)outofmemory assert:outofmemory
     erroroutofmemory error2:outofmemory error2outofmemory allocator.c: [cuda]outofmemory bytesofdevicememory
     bytesondevice notenoughgpuvideomemory hsa_status_error_out_of_resources tritonerror[
+    cudartunloading:cuda:outofmemory allocationfailedoutofmemory allocatefailedoutofmemory outofmemoryincu outofgpu
+    darknet: dark_cuda
 opencl
     mem_object_allocation_failure memoryobjectallocationfailure _cl.memoryerror
 tinygrad

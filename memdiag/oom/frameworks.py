@@ -17,6 +17,7 @@ NAMES = {
     "tensorrt": "TensorRT",
     "cuda": "CUDA",
     "julia": "Julia",
+    "ctranslate2": "CTranslate2",
 }
 
 ON_TORCH = frozenset({"pytorch", "torch_npu", "vllm", "sglang", "deepspeed", "nccl", "hccl", "hpu"})

@@ -36,6 +36,7 @@ _LIBRARY = (
 _FAILED = (
     r"(?:error|failed|failure|exception|handle|status|fatal|reason|returned|code \d?) \w{0,24} \\? [:=('\"`,\[\])]{1,4}"
     r" (?:\d{1,3}[:,])?"
+    r" | failed with status"  # CTranslate2
     r" | \( \d vs \. 0 \)"  # glog: "Check failed: status == CUDNN_STATUS_SUCCESS (2 vs. 0)"
 )
 _NAMED = _LIBRARY.replace("library", "called") + r" (?: when calling | \( cu | , \) )"
@@ -98,6 +99,12 @@ _WORKSPACE = LazyFix("oom_libraries.workspace", "env", "export CUBLAS_WORKSPACE_
 _ROOM = LazyFix("oom_nccl.room", "code", "torch.cuda.set_per_process_memory_fraction(0.95)")
 _BATCH = LazyFix("oom_shared.batch", "code", "", when="oom_libraries.batch.when", caveat="oom_libraries.batch.caveat")
 _JAX_FRACTION = LazyFix("oom_libraries.jax-fraction", "env", "export XLA_PYTHON_CLIENT_MEM_FRACTION=.65")
+_EIGHT_BITS = LazyFix(
+    "oom_cuda.ctranslate2",
+    "code",
+    'WhisperModel(name, device="cuda", compute_type="int8_float16")',
+    caveat="oom_shared.accuracy",
+)
 _JAX_GROWTH = LazyFix("oom_libraries.jax-growth", "env", "export XLA_PYTHON_CLIENT_PREALLOCATE=false")
 _JAX = (_JAX_FRACTION, _JAX_GROWTH)
 _GROWTH = LazyFix("oom_libraries.tf-growth", "env", "export TF_FORCE_GPU_ALLOW_GROWTH=true")
@@ -116,6 +123,8 @@ def find(text: Squeezed) -> Iterator[Found]:
                 if framework == "tensorflow"
                 else _JAX
                 if framework == "jax"
+                else (_EIGHT_BITS, _BATCH)
+                if framework == "ctranslate2"
                 else (_BENCHMARK, _ROOM, _BATCH)
                 if cudnn
                 else (_ROOM, _BATCH, _WORKSPACE)
@@ -163,4 +172,6 @@ def _framework(text: Squeezed, position: int) -> str:
         return "jax"
     if "tensorflow" in around or "stream_executor" in around or "cuda_blas.cc" in around or "cuda_dnn.cc" in around:
         return "tensorflow"
+    if "cublasfailedwithstatus" in around:
+        return "ctranslate2"
     return "torch7" if ".lua" in around else "pytorch"

@@ -24,7 +24,6 @@ NAMES = {
     "pycuda": "PyCUDA",
     "faiss": "Faiss",
     "mxnet": "MXNet",
-    "ctranslate2": "CTranslate2",
     "lightgbm": "LightGBM",
     "dali": "DALI",
     "caffe": "Caffe",
@@ -34,6 +33,9 @@ NAMES = {
     "rocm": "ROCm",
     "hami": "HAMi",
     "thrust": "Thrust",
+    "dgl": "DGL",
+    "darknet": "Darknet",
+    "blender": "Blender",
 }
 ANCHORS = (
     "cuda_error_out_of_memory",
@@ -56,6 +58,13 @@ ANCHORS = (
     "notenoughgpuvideomemory",
     "hsa_status_error_out_of_resources",
     "tritonerror[",
+    "cudartunloading:cuda:outofmemory",
+    "allocationfailedoutofmemory",
+    "allocatefailedoutofmemory",
+    "outofmemoryincu",
+    "outofgpu",
+    "darknet:",
+    "dark_cuda",
 )
 EXAMPLES = (
     (
@@ -108,6 +117,17 @@ _WORDINGS = (
             r" (?:retry)? failed: out of memory"
         ),
     ),
+    ("mxnet", r"storage_manager\.h : \d{1,6} : Memory allocation failed out of memory"),
+    ("dgl", r"== cudaErrorCudartUnloading : CUDA : out of memory"),
+    (
+        "darknet",
+        (
+            r"(?: dark_cuda\.c : .{0,120}? CUDA Error : out of memory"
+            r" | CUDA Error : out of memory (?: : [\w ]{1,40}? )? darknet : [\w./]{1,60} : \d{1,6} )"
+        ),
+    ),
+    ("blender", r"System is out of GPU (?:and shared host)? memory"),
+    ("blender", r"CUDA error : Out of memory in (?P<call>cu[A-Z]\w{3,40}) \("),
     ("theano", r"Error allocating {requested:bytes} bytes of device memory \("),
     ("theano", r"(?P<call>cuMem\w{2,40}) : CUDA_ERROR_OUT_OF_MEMORY (?: : out of memory)?"),
     (
@@ -148,7 +168,8 @@ _WORDINGS = (
     (
         "cuda",
         (
-            r"(?P<call>(?:cuda|hip)(?:Malloc|Host|Mem)\w{0,24}) (?:\( [^()]{0,80} \) )? (?:has)? (?:failed|error)"
+            r"(?P<call>(?:cuda|hip)(?:Malloc|Host|Mem)\w{0,24}?) (?:\( [^()]{0,80} \) | GpuBuffer::Allocate )? (?:has)?"
+            r" (?:failed|error)"
             r" (?:with (?:error)?)? [:,]? out of memory"
         ),
     ),
@@ -161,7 +182,7 @@ _WORDINGS = (
         )
         + _CODES,
     ),
-    ("cuda", _CODES + r" (?: \( 2 \) )? [:,] out of memory"),
+    ("cuda", _CODES + r" (?: \( 2 \) | \) )? [:,] out of memory"),
 )
 _HEADS = tuple((framework, pattern(wording)) for framework, wording in _WORDINGS)
 _ALONE = re.compile(r"(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory)(?: \(\d{1,4}\))?[.!]?")
@@ -188,6 +209,11 @@ _FREE = {
         'WhisperModel(name, device="cuda", compute_type="int8_float16")',
         caveat="oom_shared.accuracy",
     ),
+    "darknet": LazyFix("oom_cuda.darknet", "code", "subdivisions=64  # in the .cfg file, with the same batch"),
+    "dgl": LazyFix(
+        "oom_cuda.dgl", "code", "dgl.dataloading.DataLoader(graph, seeds, NeighborSampler([10, 5]), batch_size=512)"
+    ),
+    "blender": LazyFix("oom_cuda.blender", "code", "bpy.context.scene.render.use_simplify = True"),
     "faiss": LazyFix("oom_cuda.faiss", "code", "resources.setTempMemory(256 << 20)"),
     "theano": LazyFix("oom_cuda.theano", "env", "THEANO_FLAGS=gpuarray.preallocate=-1"),
 }

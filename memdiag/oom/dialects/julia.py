@@ -16,10 +16,10 @@ from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
 from memdiag.results.lazy_fix import LazyFix
 from memdiag.results.oom import Cause, Judgement
-from memdiag.text import Texts, phrase_of
+from memdiag.text import Texts, phrase, phrase_of
 
 FORMATS = ("julia",)
-ANCHORS = ("outofgpumemorytrying",)
+ANCHORS = ("outofgpumemorytrying", ",error_out_of_memory)")
 EXAMPLES = (
     (
         "julia",
@@ -29,6 +29,7 @@ EXAMPLES = (
             "Memory pool usage: 7.250 GiB (7.500 GiB reserved)"
         ),
     ),
+    ("julia", "ERROR: CUDA error: out of memory (code 2, ERROR_OUT_OF_MEMORY)"),
 )
 
 TEXTS: Texts = {
@@ -88,6 +89,9 @@ _MESSAGE = pattern(
     r" | {allocated:size} allocated , {cached:size} cached ) \) )?"
 )
 
+# CUDAdrv, and CUDA.jl where it calls the driver itself.
+_DRIVER = pattern(r"CUDA error : out of memory \( code \#? 2 , ERROR_OUT_OF_MEMORY \)")
+
 _RECLAIM = LazyFix("reclaim", "code", "x = nothing; GC.gc(true); CUDA.reclaim()", texts=TEXTS)
 _SMALLER = LazyFix(
     "oom_cupy.chunks", "code", "x .= f.(x)  # Float32 instead of Float64", when="smaller.when", texts=TEXTS
@@ -112,6 +116,10 @@ def find(text: Squeezed) -> Iterator[Found]:
             fields["free_bytes"] = max(total - used, 0)
         judgement, fixes = _judge(fields)
         yield Found(match.start(), match.end(), "julia", "julia", "cuda", fields, judgement, fixes, allocator="CUDA.jl")
+    for match in _DRIVER.finditer(text.text):
+        why = phrase("oom_shared.why.driver")
+        judgement = Judgement("unknown", "low", ("capacity", "other_process"), (why,))
+        yield Found(match.start(), match.end(), "julia", "julia", "cuda", {}, judgement, (_RECLAIM, _WHO, _SMALLER))
 
 
 def _judge(fields: Fields) -> tuple[Judgement, tuple[LazyFix, ...]]:

@@ -85,3 +85,11 @@ def test_a_status_after_glog_numbers_or_in_lower_case_is_read():
         == "workspace_or_comm"
     )
     assert single("runtimeerror: cudnn error: cudnn_status_alloc_failed").judgement.verdict == "workspace_or_comm"
+
+
+def test_ctranslate2_gets_no_settings_of_pytorch():
+    text = "RuntimeError: cuBLAS failed with status CUBLAS_STATUS_ALLOC_FAILED"
+    message = single(text)
+    assert (message.dialect, message.framework, message.program) == ("cublas_cudnn", "ctranslate2", "CTranslate2")
+    assert "compute_type" in commands(text)
+    assert "torch" not in commands(text)

@@ -124,3 +124,47 @@ def test_a_negative_hami_counter_is_reported_as_its_own_error():
 )
 def test_names_of_constants_are_not_a_message(text):
     assert not read_text(text).messages
+
+
+@pytest.mark.parametrize(
+    ("text", "framework", "advised"),
+    [
+        (
+            (
+                "dgl._ffi.base.DGLError: [01:02:03] /x/cuda_device_api.cc:7: Check failed: e == cudaSuccess || e == "
+                "cudaErrorCudartUnloading: CUDA: out of memory"
+            ),
+            "dgl",
+            "NeighborSampler",
+        ),
+        (
+            "CUDA Error: out of memory\ndarknet: ./src/cuda.c:7: check_error: Assertion `0' failed.",
+            "darknet",
+            "subdivisions",
+        ),
+        (
+            (
+                " CUDA status Error: file: ./src/dark_cuda.c : () : line: 7 : build time: Jan  2 2034 - 03:04:05 \n\n"
+                " CUDA Error: out of memory"
+            ),
+            "darknet",
+            "subdivisions",
+        ),
+        ("Error: System is out of GPU and shared host memory", "blender", "use_simplify"),
+        ("CUDA error: Out of memory in cuMemAlloc(&device_pointer, size)", "blender", "use_simplify"),
+        (
+            "[01:02:03] src/storage/./pooled_storage_manager.h:7: Memory allocation failed out of memory",
+            "mxnet",
+            "nvidia-smi",
+        ),
+        ("cudaMalloc GpuBuffer::Allocate failed out of memory", "cuda", "nvidia-smi"),
+        ("CUDA error #2 (cudaErrorMemoryAllocation): out of memory.", "cuda", "nvidia-smi"),
+    ],
+)
+def test_programs_without_pytorch_get_no_advice_on_pytorch(text, framework, advised):
+    message = single(text)
+    assert (message.dialect, message.framework) == ("cuda_driver", framework)
+    lines = commands(text)
+    assert advised in lines
+    assert "train.py" not in lines
+    assert "torch" not in lines

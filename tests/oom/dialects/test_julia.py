@@ -52,3 +52,11 @@ def test_the_breakdown_names_cuda_jl_as_the_allocator():
 
 def test_remedies_are_julia_code():
     assert "CUDA.reclaim()" in commands(FORMS[0].template.format(requested="3.000 GiB"))
+
+
+@pytest.mark.parametrize("code", ["code 2", "code #2"])
+def test_errors_of_the_driver_in_julia_get_no_advice_on_python(code):
+    text = f"ERROR: LoadError: CUDA error: out of memory ({code}, ERROR_OUT_OF_MEMORY)\nStacktrace:"
+    assert (single(text).dialect, single(text).framework) == ("julia", "julia")
+    assert "CUDA.reclaim()" in commands(text)
+    assert "python" not in commands(text)
