@@ -144,7 +144,7 @@ serving
 host-runtimes
     memoryallocationof java.lang.outofmemoryerror insufficientmemoryforthejavaruntime runtime:outofmemory
     heapoutofmemory cannotallocatevectorofsize cannotallocatememoryblock arrowmemoryerror outofmemoryerror()
-    beyondphysicalmemorylimits forexceedingmemorylimits memorybudget
+    beyondphysicalmemorylimits forexceedingmemorylimits memorybudget memory)failedtoallocate
 cuda-driver
     cuda_error_out_of_memory cudaerrormemory hiperroroutofmemory failed:outofmemory synchronize:outofmemory
     step:outofmemory gpuapicall)outofmemory witherroroutofmemory (2vs.0)outofmemory assert:outofmemory

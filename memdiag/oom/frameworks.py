@@ -18,6 +18,7 @@ NAMES = {
     "cuda": "CUDA",
     "julia": "Julia",
     "ctranslate2": "CTranslate2",
+    "opencv": "OpenCV",
 }
 
 ON_TORCH = frozenset({"pytorch", "torch_npu", "vllm", "sglang", "deepspeed", "nccl", "hccl", "hpu"})

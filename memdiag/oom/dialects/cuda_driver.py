@@ -20,7 +20,6 @@ from memdiag.units import MIB
 FORMATS = ("cuda_driver",)
 NAMES = {
     "numba": "Numba",
-    "opencv": "OpenCV",
     "pycuda": "PyCUDA",
     "faiss": "Faiss",
     "mxnet": "MXNet",

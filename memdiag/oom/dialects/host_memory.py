@@ -24,7 +24,7 @@ WATCH = LazyFix(
     "while sleep 5; do date; free -m | sed -n 2,3p; ps -eo pid,rss,comm --sort=-rss | head -4; done",
 )
 FEWER_JOBS = LazyFix("oom_host.jobs", "env", "MAX_JOBS=2 pip install --no-build-isolation ...")
-_LARGEST = LazyFix("oom_host.largest", "flag", "ps aux --sort=-rss | head")
+LARGEST = LazyFix("oom_host.largest", "flag", "ps aux --sort=-rss | head")
 _HEAP = LazyFix("oom_host.heap", "flag", "java -Xmx4g ...")
 _NODE_HEAP = LazyFix("oom_host.node-heap", "env", "export NODE_OPTIONS=--max-old-space-size=4096")
 _MODEL = LazyFix("oom_host.model", "flag", "-m model-Q4_K_M.gguf -c 4096 -ngl 99")
@@ -61,7 +61,7 @@ def of_victim(name: str) -> tuple[LazyFix, ...]:
     for names, fixes in _BY_NAME:
         if re.match(rf"(?:{names})(?![a-z])", plain):
             return (*fixes, WATCH)
-    return (_LARGEST, WATCH) if plain else (FEWER_WORKERS, SHARE_DATASET, WATCH)
+    return (LARGEST, WATCH) if plain else (FEWER_WORKERS, SHARE_DATASET, WATCH)
 
 
 def slurm_memory(used_bytes: int | None = None, limit_bytes: int | None = None) -> LazyFix:

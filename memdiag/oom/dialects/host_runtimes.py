@@ -1,6 +1,6 @@
 """Host memory that other languages' runtimes could not allocate.
 
-They are Rust, Java, Go, JavaScript, R, Julia, Arrow and Spark's containers.
+They are Rust, Java, Go, JavaScript, R, Julia, Arrow, OpenCV and Spark's containers.
 
 They run alongside training: tokenizers and Polars use Rust, data pipelines Java, notebooks and dashboards JavaScript.
 Java and JavaScript have their own limits, far below the host's memory.
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memdiag.diagnosis import thresholds
-from memdiag.oom.dialects.host_memory import WATCH
+from memdiag.oom import frameworks
+from memdiag.oom.dialects.host_memory import LARGEST, WATCH
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Fields, Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -43,6 +44,7 @@ ANCHORS = (
     "beyondphysicalmemorylimits",
     "forexceedingmemorylimits",
     "memorybudget",
+    "memory)failedtoallocate",
 )
 WORDS = ("heap limit",)
 EXAMPLES = (
@@ -66,6 +68,7 @@ _NODE = LazyFix("oom_runtimes.node", "env", 'export NODE_OPTIONS="--max-old-spac
 _OVERHEAD = LazyFix("oom_runtimes.overhead", "flag", "spark-submit --conf spark.executor.memoryOverhead=4g ...")
 _DASK = LazyFix("oom_runtimes.dask", "flag", "dask worker --nworkers 2 --memory-limit 32GiB ...")
 _PIECES = LazyFix("oom_runtimes.chunks", "code", "for batch in dataset.to_batches(batch_size=65536): ...")
+_PARTS = LazyFix("oom_runtimes.image", "code", "image = cv2.imread(path, cv2.IMREAD_REDUCED_COLOR_2)")
 _RESERVE = "limit"
 
 # Runtime, wording, limit and remedies.
@@ -91,9 +94,9 @@ _HEADS = (
             r" (?: .{0,40}? failed to (?:allocate|map|commit) (?:\(mmap\) | \(malloc\))? {requested:bytes} bytes)?"
         ),
         "",
-        (WATCH,),
+        (LARGEST, WATCH),
     ),
-    ("go", pattern(r"fatal error: runtime: (?:out of memory | cannot allocate memory)"), "", (WATCH,)),
+    ("go", pattern(r"fatal error: runtime: (?:out of memory | cannot allocate memory)"), "", (LARGEST, WATCH)),
     (
         "node",
         pattern(
@@ -104,14 +107,20 @@ _HEADS = (
         _RESERVE,
         (_NODE, WATCH),
     ),
-    ("r", pattern(r"cannot allocate vector of size {requested:size}"), "", (WATCH,)),
-    ("r", pattern(r"cannot allocate memory block of size {requested:size}"), "", (WATCH,)),
-    ("julia", pattern(r"ERROR: (?:LoadError:)? OutOfMemoryError\(\)"), "", (WATCH,)),
+    ("r", pattern(r"cannot allocate vector of size {requested:size}"), "", (LARGEST, WATCH)),
+    ("r", pattern(r"cannot allocate memory block of size {requested:size}"), "", (LARGEST, WATCH)),
+    ("julia", pattern(r"ERROR: (?:LoadError:)? OutOfMemoryError\(\)"), "", (LARGEST, WATCH)),
     (
         "arrow",
         pattern(r"ArrowMemoryError: (?:malloc | realloc) of size {requested:bytes} failed"),
         "",
         (_PIECES, WATCH),
+    ),
+    (
+        "opencv",
+        pattern(r"\( -4 : Insufficient memory \) Failed to allocate {requested:bytes} bytes"),
+        "",
+        (_PARTS, WATCH),
     ),
     (
         "yarn",
@@ -160,7 +169,7 @@ def _judge(fields: Fields, framework: str, limit: str) -> Judgement:
         why = phrase("oom_shared.why.shape", size=shown(requested))
         return Judgement("unknown", "high", ("host",), (why,))
     others: tuple[Cause, ...] = ("limit",) if limit else ()
-    program = framework.capitalize()
+    program = {**frameworks.NAMES, **NAMES}[framework]
     why = phrase("oom_runtimes.why.ran-out", program=program)
     if requested:
         why = phrase("oom_runtimes.why.ran-out.size", program=program, size=shown(requested))

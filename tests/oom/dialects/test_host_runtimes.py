@@ -4,7 +4,7 @@ import pytest
 
 from memdiag.oom.read import read_text
 from tests.oom.message_forms import GIB, Form, unit_size, whole_bytes
-from tests.oom.single import single
+from tests.oom.single import commands, single
 
 _BYTES = {"requested": whole_bytes("requested")}
 _GB = {"allocated": unit_size("allocated", "{:.1f} GB", GIB), "limit": unit_size("limit", "{:.1f} GB", GIB)}
@@ -55,3 +55,28 @@ def test_an_impossible_size_has_an_unknown_cause():
 )
 def test_similar_text_is_not_a_message(text):
     assert not read_text(text).messages
+
+
+def test_opencv_prints_the_bytes_that_the_host_refused():
+    text = (
+        "cv2.error: OpenCV(4.9.0) /x/alloc.cpp:73: error: (-4:Insufficient memory) Failed to allocate 987654321 "
+        "bytes in function 'OutOfMemoryError'"
+    )
+    message = single(text)
+    assert (message.dialect, message.framework, message.program) == ("host_runtime", "opencv", "OpenCV")
+    assert message.fields == {"requested_bytes": 987654321}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fatal error: runtime: out of memory",
+        "Error: cannot allocate vector of size 2.5 Gb",
+        "ERROR: OutOfMemoryError()",
+    ],
+)
+def test_other_languages_get_no_advice_on_python(text):
+    lines = commands(text)
+    assert lines.startswith("ps aux")
+    assert "DataLoader" not in lines
+    assert "torch" not in lines
