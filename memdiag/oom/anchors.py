@@ -100,7 +100,7 @@ oom-killer
 host-killed
     dataloaderworker unexpectedbuserror sigkill exitcode:-9 exitcode:137 exitcode137 returncode=-9 returncode-9
     signal:killed signal9 sessioncrashed notebooktriedtoallocate exitcodeis137 killed 杀死 殺死 砍掉 getötet
-    processusarrêté ucciso morto бито 죽었음 強制終了 unicestwiony gedood
+    processusarrêté ucciso morto бито 죽었음 強制終了 unicestwiony gedood exitcode":137
 ray-host
     runninglowonmemory memoryusagethreshold memorypressure rayoutofmemory ofthememoryonnode systemmemorylow
     memoryonthenode objectstorefull objectstorebecauseitisfull byoomkiller

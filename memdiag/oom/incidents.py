@@ -28,7 +28,7 @@ _EXCEPTION = re.compile(r"[\w.]{0,100}:?")  # its name, or the part of it before
 _TRAILER = re.compile(r"\(PID:(\d{1,9}),Device:(-?\d{1,4}),RankID:(-?\d{1,7})\)", re.IGNORECASE)
 _REACH = 2500  # squeezed characters between a message and related text
 _SHRINK = 0.9  # an allocator whose request is refused retries with nine tenths
-_KILLS = ("oom_killer", "host_killed")
+_KILLS = ("oom_killer", "host_limit", "host_killed")
 _FROM_PREFIX = frozenset({"rank", "local_rank", "log_pid"})
 _RETRYING = frozenset({"tensorflow", "jax", "onnxruntime"})
 

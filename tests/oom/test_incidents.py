@@ -152,3 +152,11 @@ def test_two_files_are_two_processes(tmp_path):
     assert [(message.source, message.count) for message in read_files(paths).messages] == [
         (str(path), 1) for path in paths
     ]
+
+
+def test_a_scheduler_and_the_shell_report_one_kill():
+    limit = "Job has gone over cgroup memory limit of 2048 megabytes."
+    messages = read_text(f"run.sh: line 7: 4711 Killed                  python train.py\n{limit}").messages
+    assert [(message.dialect, message.fields) for message in messages] == [
+        ("host_limit", {"pid": 4711, "limit_bytes": 2048 << 20})
+    ]

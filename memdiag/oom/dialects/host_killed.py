@@ -64,6 +64,7 @@ ANCHORS = (
     "強制終了",
     "unicestwiony",
     "gedood",
+    'exitcode":137',
 )
 WORDS = ("exitcode", "exit code", "exited unexpectedly", "杀死", "殺死")
 EXAMPLES = (
@@ -98,7 +99,7 @@ _LAUNCHERS = (
         r"(?:finished with|exited with|returned|status|process exit(?:ed)?)"
         r" (?:non-zero )?(?:exit )?(?:code|status)?:?=? (?:137|-9)(?!\d)"
     ),
-    pattern(r"exit code:? (?:137|-9)(?!\d)"),
+    pattern(r"exit code [\"']? :? (?:137|-9)(?!\d)"),
     pattern(r"(?:exited|terminated|killed) (?:by|due to|with|on) signal:? (?:9(?!\d)|SIGKILL|Killed)"),
     pattern(r"(?<!worker has )(?<!is killed by )signal: killed"),
     pattern(r"Killed signal terminated program \w{2,20}"),  # GCC: a build needed too much
@@ -110,6 +111,8 @@ _LAUNCHERS = (
 )
 
 _NEAR = 200
+# Docker inspected a container that a command stopped, not the kernel.
+_STOPPED = pattern(r"OOMKilled [\"'] : false")
 
 _WORDS = "|".join(re.escape(word) for word in _SHELL_WORDS)
 # bash and sh: "Killed", "a.sh: line 3: 4711 Killed   python a.py", "[1]+  Killed   python a.py"; zsh: "[1]  4711 killed
@@ -128,6 +131,7 @@ _LOG = LazyFix(
     "oom_killed.log", "flag", "dmesg -T | grep -iE 'out of memory|oom-kill|killed process'  # or: journalctl -k"
 )
 
+_PARTS = LazyFix("oom_killed.parts", "code", "for part in pandas.read_csv(path, chunksize=100_000): ...")
 _ALONE = LazyFix("oom_killed.alone", "code", "DataLoader(..., num_workers=0)")
 
 
@@ -144,6 +148,8 @@ def find(text: Squeezed) -> Iterator[Found]:
         if match.start() < end or match.start() // _NEAR in already_reported:  # torchrun's summary repeats it
             continue
         end = match.end()
+        if _STOPPED.search(text.text, max(match.start() - 400, 0), end + 200):
+            continue
         crashed = "crashed" in match[0] or "notebook" in match[0]
         why = phrase("oom_killed.why.sigkill")
         if crashed:
@@ -157,6 +163,8 @@ def find(text: Squeezed) -> Iterator[Found]:
         )
         alternatives: tuple[Cause, ...] = () if crashed else ("unknown",)
         fixes = (FEWER_JOBS, _LOG) if building else (_LOG, FEWER_WORKERS, WATCH)
+        if crashed:  # a hosted notebook cannot read the log of the kernel
+            fixes = (_PARTS, FEWER_WORKERS, WATCH)
         yield _found(
             match.start(), end, take(match), why, alternatives, fixes, "high" if crashed else "medium", framework
         )

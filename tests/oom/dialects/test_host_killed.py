@@ -4,7 +4,7 @@ import pytest
 
 from memdiag.oom.read import read_text
 from tests.oom.message_forms import Form, integer
-from tests.oom.single import single
+from tests.oom.single import commands, single
 
 _PID = {"pid": integer("pid", 1)}
 FORMS = [
@@ -100,3 +100,18 @@ def test_an_unexpected_worker_exit_has_low_confidence():
     assert "__main__" in message.judgement.reasons[0]
     assert "num_workers=0" in message.findings[0].fixes[0].change
     assert message.findings[0].title == "Host memory may have run out"
+
+
+def test_an_exit_code_in_json_is_a_kill():
+    text = '"terminated": {\n    "exitCode": 137,\n    "finishedAt": "2033-01-02T03:04:05Z",\n    "reason": "Error"'
+    assert (single(text).dialect, single(text).judgement.confidence) == ("host_killed", "medium")
+
+
+def test_a_container_that_was_stopped_was_not_killed_for_memory():
+    assert not read_text('"OOMKilled": false,\n"Dead": false,\n"Pid": 0,\n"ExitCode": 137,').messages
+
+
+def test_a_hosted_notebook_is_not_told_to_read_the_log_of_the_kernel():
+    lines = commands("Your session crashed after using all available RAM.")
+    assert lines.startswith("for part in")
+    assert "dmesg" not in lines
