@@ -16,7 +16,8 @@ evidence stays unknown. The rules are:
 * input: allocated between two steps, before the forward that uses it. After a forward without a backward, and after a
   backward of the same step, a program also computes with the results, such as gradients of each sample, so there only
   call sites count that allocate inputs elsewhere too. A tensor that a recorder saw enter a model is none if a forward
-  allocated it: the output of another model, computed without gradients;
+  allocated it: the output of another model, computed without gradients. A tensor from the same call site as such a
+  tensor is input too, also if no model has read it yet;
 * temporary: freed within the visit of the phase in which it was allocated;
 * KV cache: allocated by a function, or in a file, with such a name; in forward, only if no backward follows in its
   life (some models fill a cache in training, too, and backward needs these tensors);
@@ -115,6 +116,7 @@ def infer(
     gradients = tensors.requested_bytes[category == _GRADIENT]
     rows = np.flatnonzero((category == _UNKNOWN) & loaded & outlasts)
     category[rows[np.isin(tensors.requested_bytes[rows], gradients)]] = _PARAMETER
+    category[_waiting_batches(category, tensors.category, lives, stack)] = _INPUT
     is_output = (tensors.category == _INPUT) & (born == FORWARD) & ~lives.before
     return np.where((tensors.category != _UNKNOWN) & ~is_output, tensors.category, category)
 
@@ -151,6 +153,17 @@ def _inputs(waits: Array, recorded: Array, lives: Lives, stack: Array) -> Array:
         follows &= ~after_backward
     inputs: Array = waits & (~follows | np.isin(stack, sites))
     return inputs
+
+
+def _waiting_batches(category: Array, recorded: Array, lives: Lives, stack: Array) -> Array:
+    """Returns which tensors are batches that no model has read: a recorder saw others of their call site enter one.
+
+    A program that moves its whole data set to the device at the start has such batches.
+    """
+    prepared = np.isin(lives.phase_alloc, (OUTSIDE, INITIALISATION)) & (stack >= 0)
+    sites = np.unique(stack[prepared & (recorded == _INPUT)])
+    waiting: Array = prepared & (category == _UNKNOWN) & (recorded == _UNKNOWN) & np.isin(stack, sites)
+    return waiting
 
 
 def _saved_by_backward(category: Array, lives: Lives, size: Array) -> Array:

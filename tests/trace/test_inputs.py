@@ -1,12 +1,13 @@
-"""Tensors that a program allocates after a backward are input batches only if its call site allocates batches."""
+"""Tensors are input batches if their call site allocates batches, and none if it allocates results of a backward."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from memdiag.trace.schema import CATEGORIES
 from tests.trace.trainings import born, names
-from tests.training import BATCH, MAIN, Frame, Training
+from tests.training import BATCH, MAIN, MIB, Frame, Training
 
 JOIN = (Frame("/app/train.py", 50, "join"), MAIN)  # the gradients of several parts
 
@@ -61,3 +62,20 @@ def test_a_trace_that_begins_in_the_middle_has_inputs_after_backward():
     truth = [true for true, _, step in program.truth if step >= 1][1:]
     assert truth.count("input") == 2
     assert {one for one, true in zip(found, truth, strict=True) if true == "input"} == {"input"}
+
+
+def test_batches_of_a_call_site_that_makes_inputs_are_inputs_before_a_model_reads_them():
+    program = Training()
+    program.initialise()
+    other = (Frame("/app/train.py", 21, "table"), MAIN)
+    for frames in (BATCH, BATCH, BATCH, other):  # a data set that is moved to the device at the start, and a table
+        program.alloc(7 * MIB, frames, "input" if frames is BATCH else "unknown")
+    for _ in range(4):
+        program.step()
+    allocs = [place for place, entry in enumerate(program.entries) if entry[0] == "alloc"]
+    of_data = [place for place in allocs if program.entries[place][2] == 7 * MIB]
+    said = np.zeros(len(program.entries), np.int8)
+    said[of_data[0]] = CATEGORIES.index("input")  # the recorder saw only the first one enter the model
+    device = program.trace(category=said).devices[0]
+    rows = born(device)[[allocs.index(place) for place in of_data]]
+    assert names(CATEGORIES, device.tensors.category[rows]) == ["input", "input", "input", "unknown"]
