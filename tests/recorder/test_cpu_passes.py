@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import sys
+import time
 from array import array
 
 import pytest
@@ -101,6 +102,15 @@ def test_a_place_is_new_until_its_passes_are_known_or_too_often_unknown(passes):
         seen.append(passes.is_new)
         passes.stacks(found, reported(FIRST))
     assert seen == [True, True, False, False, True, True, True, False]
+
+
+def test_a_new_pass_that_goes_on_when_events_are_collected(passes):
+    """The recorder collects them at the beginning of a pass: it needs the calls of this one, if the last was known."""
+    for is_new in (True, True, False):
+        passes.begin(FORWARD, sys._getframe())
+        passes.stacks([], reported(FIRST))
+        assert passes.goes_on_new == is_new
+        passes.stacks([(time.time_ns(), 0, 0x10, 64, None, 0)], reported(FIRST))
 
 
 def test_places_and_stored_events_are_limited(passes, monkeypatch):

@@ -262,9 +262,9 @@ class Cpu:
 
     def _look_for_repeats(self) -> None:
         """Decides whether the profiler has to report calls, or the training repeats passes whose stacks are known."""
-        share = self._history.passes.share
-        if share is not None:
-            self._repeats = share >= (_CHANGES if self._repeats else _REPEATS)
+        passes = self._history.passes
+        if passes.share is not None:
+            self._repeats = not passes.goes_on_new and passes.share >= (_CHANGES if self._repeats else _REPEATS)
             self._stacks = self._wants_stacks()
 
     def _collect_stretch(self) -> None:

@@ -58,13 +58,14 @@ class TrainingPasses:
             events.
         is_new: Whether a pass has begun at a place where none had begun before, or where the last ones were not known,
             since the last call of ``stacks``.
+        goes_on_new: Whether the pass that goes on has begun at such a place.
         num_found: Number of events whose stacks are those of an earlier pass.
         num_outer: Number of events that only have the stack at the beginning of their pass.
     """
 
     def __init__(self, stacks: CallStacks) -> None:
         self.share: float | None = None
-        self.is_new = False
+        self.is_new = self.goes_on_new = False
         self.num_found = self.num_outer = 0
         self._stacks = stacks
         self._places: dict[tuple[Any, ...], PassStart] = {}
@@ -88,13 +89,13 @@ class TrainingPasses:
         try:
             known = self._places[found]
             place: PassStart | None = known
-            if 0 < known.num_unknown <= _MOST_CHANGES:
-                self.is_new = True
+            self.goes_on_new = 0 < known.num_unknown <= _MOST_CHANGES
         except KeyError:
-            place, self.is_new = None, True
+            place, self.goes_on_new = None, True
             if len(self._places) < _MOST_PLACES:
                 place = PassStart(self._stacks.here(frame) if kind in _INSIDE else NO_STACK)
                 self._places[found] = place
+        self.is_new |= self.goes_on_new
         now = time.time_ns()
         self._begun += ((now, place),)
         return now
