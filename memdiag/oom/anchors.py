@@ -164,4 +164,6 @@ mlc
     insufficientgpumemoryerror isfalse:cuda:outofmemory rocmhiperror vk_error_out_of_device_memory
 host-limits
     overcgroupmemorylimit anout-of-memoryevent duetomemoryusage exceededwith
+pytorch-vendors
+    musaoutofmemory mluoutofmemory (mlu pytorch_musa_alloc pytorch_mlu_alloc
 """)

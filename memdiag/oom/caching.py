@@ -1,6 +1,6 @@
 """The grammar of caching-allocator messages.
 
-PyTorch on CUDA, HIP and XPU, and torch_npu, print the same clauses in two generations.
+PyTorch on CUDA, HIP and XPU, torch_npu, torch_musa and torch_mlu print the same clauses in two generations.
 
 The first has clauses in brackets ("(GPU 0; 14.76 GiB total capacity; 8.77 GiB already allocated; …)"), the second has
 sentences ("GPU 0 has a total capacity of …", since PyTorch 2.1). A message is the collection of its clauses: a clause
@@ -38,12 +38,12 @@ def _clause(text: str) -> re.Pattern[str]:
     return pattern(blurred(text))
 
 
-_DEVICE = r"(?P<word>GPU|NPU|XPU|HPU|device) (?:(?:cuda|hip|npu|xpu)? :)? {device_index:int}"
+_DEVICE = r"(?P<word>GPU|NPU|XPU|HPU|MLU|device) (?:(?:cuda|hip|npu|xpu)? :)? {device_index:int}"
 
 # Starts of a message. "Tried to allocate" also occurs in messages of others (MPS, CPU, workspaces), identified by the
 # preceding words.
 _HEADS = {
-    "head": _clause(r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory"),
+    "head": _clause(r"(?P<backend>CUDA|HIP|XPU|NPU|MUSA|MLU) out of memory"),
     "tried": _clause(
         r"(?<!Allocator)(?<!you)(?<!\)\.) Tried to allocated? :? {requested:size} (?!on(?:private|shared)pool)"
     ),
@@ -100,11 +100,11 @@ _AROUND = 800
 _REACH = 700  # squeezed characters between two clauses of a message: a few unrelated lines
 
 _BARE = pattern(
-    r"(?P<backend>CUDA|HIP|XPU|NPU) out of memory [.!]? "
+    r"(?P<backend>CUDA|HIP|XPU|NPU|MUSA|MLU) out of memory [.!]? "
     r"(?![:,.]? (?:Tried to allocate more than|device _?id|Allocation was|NPUWorkspace))"
 )
 _RAISED = re.compile(r"(?:Error|Exception|error)['\"]?[:(]{1,2}['\"]?$")
-_CONF_NAME = re.compile(r"PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF", re.IGNORECASE)
+_CONF_NAME = re.compile(r"PYTORCH_(?:CUDA_|HIP_|NPU_|MUSA_|MLU_)?ALLOC_CONF", re.IGNORECASE)
 _EXCEPTION = re.compile(r"(OutOfMemoryError|RuntimeError)[^A-Za-z0-9]{0,8}$", re.IGNORECASE)
 _BRACKETED = frozenset({"total", "sum", "allocated", "active", "reserved", "cached", "free", "device"})
 
@@ -241,6 +241,10 @@ def _backend_of(gathered: Gathered, text: str) -> str:
         return "npu"
     if "XPU" in words or gathered.has("piece"):
         return "xpu"
+    if conf and (other := re.search("MUSA|MLU", conf[0].upper())):
+        return other[0].lower()
+    if "MLU" in words:
+        return "mlu"
     return (
         "hip" if (graphs and str(graphs["graphs"]).upper() == "HIP") or (conf and "HIP" in conf[0].upper()) else "cuda"
     )
@@ -279,6 +283,8 @@ def _marks_of(gathered: Gathered, text: str, backend: str) -> frozenset[str]:
     if raised:
         marks.add("exception:OutOfMemoryError" if raised[1].lower() == "outofmemoryerror" else "exception:RuntimeError")
     generation = _npu_generation(gathered, own, marks) if backend == "npu" else _generation(gathered, text, marks)
+    if backend in {"musa", "mlu"}:  # their wordings do not follow PyTorch's releases
+        generation = ""
     return frozenset(marks | ({f"generation:{generation}"} if generation else set()))
 
 

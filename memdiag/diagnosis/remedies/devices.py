@@ -110,7 +110,7 @@ class _OwnDevice:
 
     def offer(self, situation: Situation) -> Fix | None:
         """Returns the call that gives each rank its device; None for other frameworks."""
-        if situation.backend not in {"cuda", "hip", "npu", "xpu"} or not situation.on_torch:
+        if situation.backend not in {"cuda", "hip", "npu", "xpu", "musa", "mlu"} or not situation.on_torch:
             return None
         return LazyFix("remedies.rank", "code", f'{situation.module}.set_device(int(os.environ["LOCAL_RANK"]))').fix()
 

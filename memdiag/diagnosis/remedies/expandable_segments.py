@@ -10,6 +10,9 @@ from memdiag.results.lazy_fix import LazyFix
 from memdiag.settings.exclusions import EXCLUDED_BY_EXPANDABLE
 from memdiag.text import phrase
 
+# Libraries with a copy of PyTorch's allocator, whose first release with expandable segments is unknown here.
+_OTHERS = {"musa": "torch_musa", "mlu": "torch_mlu"}
+
 
 class _Enable:
     """Enables expandable segments, in which adjacent free blocks merge."""
@@ -39,6 +42,8 @@ class _Enable:
         when = (
             phrase("remedies.expandable.hip.when")
             if situation.backend == "hip"
+            else phrase("remedies.expandable.other.when", library=_OTHERS[situation.backend])
+            if situation.backend in _OTHERS
             else phrase("remedies.expandable.cuda.when")
         )
         return Fix(title, "env", line, when, phrase("remedies.expandable.cuda.caveat"))

@@ -37,6 +37,8 @@ SYSTEMS = {
     ),
     "hip": System("PYTORCH_HIP_ALLOC_CONF", "torch.cuda", "rocm-smi --showpids", "HIP_VISIBLE_DEVICES", comm="RCCL"),
     "npu": System("PYTORCH_NPU_ALLOC_CONF", "torch_npu.npu", "npu-smi info", "ASCEND_RT_VISIBLE_DEVICES", comm="HCCL"),
+    "musa": System("PYTORCH_MUSA_ALLOC_CONF", "torch.musa", "mthreads-gmi", "MUSA_VISIBLE_DEVICES", comm="MCCL"),
+    "mlu": System("PYTORCH_MLU_ALLOC_CONF", "torch.mlu", "cnmon", "MLU_VISIBLE_DEVICES", comm="CNCL"),
     "xpu": System("", "torch.xpu", "xpu-smi ps", "ZE_AFFINITY_MASK", comm="oneCCL"),
     "mps": System("", "torch.mps", "top -o mem", ""),
     "hpu": System("", "", "hl-smi", "HABANA_VISIBLE_MODULES", comm="HCCL"),

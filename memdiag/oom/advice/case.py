@@ -17,7 +17,7 @@ from memdiag.results.oom import Judgement
 from memdiag.sizes.cuda import LARGE_SEGMENT, OWN_SEGMENT, SMALL_SEGMENT
 from memdiag.text import phrase
 
-_ALLOCATORS = frozenset({"cuda", "hip", "xpu", "npu"})
+_ALLOCATORS = frozenset({"cuda", "hip", "xpu", "npu", "musa", "mlu"})
 
 # Wordings that are older than a setting. Those not listed, and messages whose version is open, understand all.
 _BEFORE_SETTINGS = frozenset({"0.4", "1.4", "npu-1.8"})

@@ -14,7 +14,9 @@ FORMATS = ("torch_eb",)
 ANCHORS = ("morethan1eb",)
 EXAMPLES = (("torch_eb", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory."),)
 
-_HEAD = pattern(r"(?:(?P<backend>CUDA|HIP|XPU|NPU) out of memory .?)? Tried to allocate more than 1 EB (?: memory )?")
+_HEAD = pattern(
+    r"(?:(?P<backend>CUDA|HIP|XPU|NPU|MUSA|MLU) out of memory .?)? Tried to allocate more than 1 EB (?: memory )?"
+)
 
 
 def _judgement() -> Judgement:

@@ -73,7 +73,7 @@ def test_the_largest_possible_memory_limit_means_no_limit():
     assert single(text).fields == {"requested_bytes": 1 << 30}
 
 
-@pytest.mark.parametrize("backend", ["CUDA", "HIP", "XPU", "NPU"])
+@pytest.mark.parametrize("backend", ["CUDA", "HIP", "XPU", "NPU", "MUSA", "MLU"])
 def test_a_request_of_an_exbibyte_is_not_a_lack_of_memory(backend):
     message = single(f"{backend} out of memory. Tried to allocate more than 1EB memory")
     assert (message.backend, message.fields, message.judgement.verdict) == (backend.lower(), {}, "unknown")
