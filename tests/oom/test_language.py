@@ -12,7 +12,7 @@ import pytest
 
 from memdiag.oom.dialects import DIALECTS
 from memdiag.oom.read import read_text
-from memdiag.text import Phrase, speaking
+from memdiag.text import Phrase, in_language, speaking
 from tests.oom.corpus import CORPUS
 
 MESSAGE = (
@@ -92,3 +92,11 @@ def test_a_message_loads_only_its_own_phrases(language):
     assert {"oom", "cause", "oom_ledger"} <= {*areas}
     assert "oom_dialects" not in areas
     assert len(areas) == len(set(areas)) <= 8
+
+
+def test_a_limit_of_the_host_has_the_same_title_in_both_languages():
+    text = "Memory cgroup out of memory: Killed process 4711 (python) total-vm:30kB, anon-rss:20kB"
+    english = read_text(text).messages[0].findings[0].title
+    with speaking("zh"):
+        chinese = read_text(text).messages[0].findings[0].title
+        assert chinese == in_language(english, "zh")

@@ -28,7 +28,7 @@ def host(case: Case) -> Finding:
         if requested
         else phrase("oom_rest.title.host")
     )
-    if phrase("oom_elsewhere.evidence.limit") in case.judgement.alternatives and not requested:
+    if "limit" in case.judgement.alternatives and not requested:
         title = phrase("oom_rest.title.host.limit")
     if case.judgement.confidence == "low":
         title = phrase("oom_rest.title.host.perhaps")
