@@ -11,6 +11,7 @@ from memdiag.oom.verdict import judge
 from memdiag.results.oom import Judgement
 from memdiag.units import GIB, MIB
 from tests.oom.made import found
+from tests.oom.single import commands
 
 PIECES = {"requested": 1, "total": 24, "free": 0.2, "allocated": 14, "unallocated": 9}
 FULL = {"requested": 1, "total": 24, "free": 0.2, "allocated": 23, "unallocated": 0.1}
@@ -235,6 +236,17 @@ def test_a_block_above_the_limit_of_one_block_is_reported():
     message = found("vulkan", framework="llama.cpp", requested=5, limit=4)
     (finding, *_) = advise(message, Judgement("limit", "high"))
     assert finding.title == "One block of 5.00 GiB exceeds the largest size of a block (4.00 GiB)"
+
+
+def test_an_option_of_megatron_is_not_for_other_programs():
+    full = (
+        "RuntimeError: NPU out of memory. Tried to allocate 400.00 MiB (NPU 2; 60.00 GiB total capacity; 59.00 GiB "
+        "already allocated; 59.00 GiB current active; 20.00 MiB free; 59.40 GiB reserved in total by PyTorch)"
+    )
+    assert "--recompute-granularity" in commands(full)
+    other = commands(f'  File "/srv/LLaMA-Factory/src/llamafactory/train/tuner.py", line 7, in run\n{full}')
+    assert "cutoff_len" in other
+    assert "--recompute-granularity" not in other
 
 
 def test_much_unallocated_memory_is_fragmentation_even_without_the_request():

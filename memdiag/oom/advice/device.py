@@ -203,7 +203,7 @@ def _less(case: Case, *, alone: bool) -> tuple[Fix, ...]:
     if numbers.pool and numbers.share(numbers.pool) >= POOL_MATTERS:
         fixes += less_graphs(case)[:2]
     if case.on_torch:
-        if case.program != "megatron":
+        if not case.program:  # Megatron's option means nothing to other programs
             fixes.append(case.offer("recompute-megatron"))
         if not lead or case.stage:
             fixes.append(case.offer("recompute"))
