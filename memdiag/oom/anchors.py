@@ -61,7 +61,7 @@ mindspore
 pytorch-mps
     mpsbackendoutofmemory mpsallocated: invalidbuffersize: commandbufferexitedwitherror commandbuffererrordomain
 pytorch-hpu
-    pt_devmem allocationfailedforsize::
+    pt_devmem allocationfailedforsize:: workspaceallocationofsize
 pytorch-malloc-async
     wouldexceedallowedmemory free(accordingtocuda) error:allocationondevice processing!!!allocationondevice
     exceptionmessage: gotanoom
@@ -166,4 +166,7 @@ host-limits
     overcgroupmemorylimit anout-of-memoryevent duetomemoryusage exceededwith
 pytorch-vendors
     musaoutofmemory mluoutofmemory (mlu pytorch_musa_alloc pytorch_mlu_alloc
+neuron
+    devicememory: failedtoallocatedevicememory failedtoallochostmemory failedtoallocatehostmemory allocationfailure
+    onnd
 """)

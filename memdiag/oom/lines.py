@@ -89,6 +89,8 @@ _STAMPS = (
     rf"{_DATE}(?:[T _:]|,\s){_CLOCK}{_ZONE}:?(?=[\s\[(|]|$)(?:\s(?:stdout|stderr)\s[FP](?=\s|$))?",
     # syslog, with host and program
     rf"\[?{_MONTH}\s(?:\d{{4}}\s)?{_CLOCK}{_ZONE}(?:\s\d{{4}})?\]?(?:{_PROGRAM})?(?=[\s\[]|$)",
+    # AWS Neuron, with process and thread
+    rf"\d{{4}}-[A-Z][a-z]{{2}}-\d\d\s{_CLOCK}(?:\s+\d{{1,9}}:\d{{1,9}}(?=\s))?",
     rf"\[?{_CLOCK}\]?(?=\s)",
     r"\[\s{0,8}\d{1,9}\.\d{6}\](?:\[\s{0,6}[TC]\d{1,9}\])?",  # dmesg
     rf"{_LEVEL}\s+\d\d-\d\d\s{_CLOCK}\s+(?:\[[^\[\]\s]{{1,100}}\]|[\w./-]{{1,80}}:\d{{1,6}}\])",  # vLLM

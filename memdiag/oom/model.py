@@ -22,7 +22,8 @@ class Found:
         dialect: Name of the form ("torch_cuda_21"), one of the dialect's FORMATS.
         framework: Framework that printed it ("pytorch", "vllm", "jax", …), a name of the dialect's NAMES or of
             ``memdiag.oom.frameworks``.
-        backend: "cuda", "hip", "npu", "xpu", "musa", "mlu", "mps", "hpu", "tpu", "metal" or "cpu".
+        backend: "cuda", "hip", "npu", "xpu", "musa", "mlu", "mps", "hpu", "tpu", "neuron", "metal", "vulkan", "opencl",
+            "directml" or "cpu".
         fields: Printed values.
         judgement: The cause, if the dialect knows more than the arithmetic of ``verdict``.
         fixes: Ranked remedies that only this dialect knows; shown before the general ones.

@@ -70,7 +70,8 @@ class Message:
         dialect: Form of the message: "torch_cuda_21", "torch_npu", "jax_xla", "oom_killer", …; "trace" for a failure
             found only in a trace.
         framework: Program or library that printed it: "pytorch", "torch_npu", "jax", "vllm", "linux", …
-        backend: "cuda", "hip", "npu", "xpu", "musa", "mlu", "mps", "hpu", "tpu", "metal" or "cpu".
+        backend: "cuda", "hip", "npu", "xpu", "musa", "mlu", "mps", "hpu", "tpu", "neuron", "metal", "vulkan", "opencl",
+            "directml" or "cpu".
         rank: The rank that failed, or None if unknown.
         count: How often the rank printed the message.
         line: Line on which the message begins, from 1.

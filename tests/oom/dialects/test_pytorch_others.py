@@ -139,3 +139,8 @@ def test_metal_errors_of_other_programs_are_recognised():
 def test_a_date_after_the_device_is_not_its_index():
     message = single("torch.OutOfMemoryError: Allocation on device 2025-03-04T05:06:07.890 | the next line of the log")
     assert "device_index" not in message.fields
+
+
+def test_the_workspace_of_a_graph_on_gaudi_has_its_size():
+    message = single("RuntimeError: FATAL ERROR :: MODULE:SYNHELPER workspace Allocation of size ::5368709120 failed!")
+    assert (message.dialect, message.backend, message.fields) == ("hpu", "hpu", {"requested_bytes": 5 << 30})
