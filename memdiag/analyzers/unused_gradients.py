@@ -39,6 +39,10 @@ LONGEST_LINE = 64
 _WHOLE = "model.requires_grad_(False)  # the model without an optimizer"
 
 USED = "grad of "  # begins the name of a gradient that a recorder saw at an optimizer's step
+_OF_NO_MODULE = USED + "parameter "  # of a tensor that is in no module
+_COPIES = (
+    100  # a tensor that is optimized itself, such as an image, is smaller than the unused gradients by this factor
+)
 _GRADIENT, _PARAMETER, _ACTIVATION = (CATEGORIES.index(name) for name in ("gradient", "parameter", "activation"))
 _BACKWARD = PHASES.index("backward")
 _TRAINING = [PHASES.index(name) for name in ("forward", "backward", "optimizer")]
@@ -58,8 +62,28 @@ def find_unused(view: DeviceView) -> Array:
     made = np.flatnonzero(
         (tensors.category == _GRADIENT) & (tensors.phase_alloc == _BACKWARD) & (tensors.step_alloc >= 0)
     )
-    used = np.array([text.startswith(USED) for text in view.trace.strings] + [False], bool)[tensors.name[made]]
-    return _others(view, made, used) if used.any() else _never_freed(view, made)
+    used = _begin_with(view, USED)[tensors.name[made]]
+    if not used.any():
+        return _never_freed(view, made)
+    found = _others(view, made, used)
+    return found[:0] if _has_copies(view, found) else found
+
+
+def _begin_with(view: DeviceView, text: str) -> Array:
+    """Returns, for each string of the trace, whether it begins with a text; -1 is an index too, for no string."""
+    return np.array([each.startswith(text) for each in view.trace.strings] + [False], bool)
+
+
+def _has_copies(view: DeviceView, rows: Array) -> bool:
+    """Returns whether optimizers update tensors of no module that may be copies of the parameters of ``rows``.
+
+    Examples are float32 copies of 16-bit parameters, and flat partitions of them.
+    """
+    tensors = view.device.tensors
+    own = np.flatnonzero(_begin_with(view, _OF_NO_MODULE)[tensors.name])
+    _, first = np.unique(tensors.name[own], return_index=True)
+    held = np.intersect1d(rows, view.live)
+    return bool(_COPIES * tensors.block_bytes[own[first]].sum() > tensors.block_bytes[held].sum())
 
 
 def _others(view: DeviceView, made: Array, used: Array) -> Array:

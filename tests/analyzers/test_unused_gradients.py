@@ -127,4 +127,23 @@ def test_a_second_gradient_of_parameters_that_an_optimizer_updates():
     assert not found(trace)
 
 
+@pytest.mark.parametrize(("scale", "is_found"), [(1, False), (1e-3, True)])
+def test_an_optimizer_of_copies_of_the_parameters(scale, is_found):
+    """The optimizer updates tensors of no module: copies of the parameters, or the image of a style transfer."""
+
+    class HasCopies(HasTeacher):
+        def _optimize(self):
+            super()._optimize()
+            self.passing(int(SIZE * scale), SILENT)
+
+    trace = named(trained(HasCopies()))
+    (device,) = trace.devices
+    tensors, name = device.tensors, device.tensors.name.copy()
+    is_own = (tensors.requested_bytes == int(SIZE * scale)) & (tensors.category != CATEGORIES.index("gradient"))
+    name[is_own] = len(trace.strings)
+    strings = (*trace.strings, "grad of parameter 0 of AdamW")
+    trace = replace(trace, strings=strings, devices=(replace(device, tensors=tensors.replace(name=name)),))
+    assert bool(found(trace)) == is_found
+
+
 PAGE_EXAMPLES = {"MD133": lambda: found(named(trained(HasTeacher())))}
