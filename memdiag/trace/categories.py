@@ -12,7 +12,8 @@ evidence stays unknown. The rules are:
   after its parameter;
 * activation: allocated in forward and live after it (a tensor that also outlives the next step stays unknown); or
   allocated between two forwards and freed in backward; or allocated in backward and freed in a later backward of the
-  step, unless it may be the gradient of a weight (a gradient of the gradients needs it: ``create_graph=True``);
+  step, unless it may be the gradient of a weight (a gradient of the gradients needs it: ``create_graph=True``); or
+  allocated in backward, if more tensors of its size are live at once than weights have gradients;
 * input: allocated between two steps, before the forward that uses it. After a forward without a backward, and after a
   backward of the same step, a program also computes with the results, such as gradients of each sample, so there only
   call sites count that allocate inputs elsewhere too. A tensor that a recorder saw enter a model is none if a forward
@@ -113,6 +114,7 @@ def infer(
     category[_like_gradients(category, lives, tensors.requested_bytes)] = _PARAMETER
     known = np.where(tensors.category != _UNKNOWN, tensors.category, category)
     category[_saved_by_backward(known, lives, tensors.requested_bytes)] = _ACTIVATION
+    category[_kept_by_graph(device, category, lives)] = _ACTIVATION
     gradients = tensors.requested_bytes[category == _GRADIENT]
     rows = np.flatnonzero((category == _UNKNOWN) & loaded & outlasts)
     category[rows[np.isin(tensors.requested_bytes[rows], gradients)]] = _PARAMETER
@@ -182,6 +184,33 @@ def _saved_by_backward(category: Array, lives: Lives, size: Array) -> Array:
     )
     chosen: Array = rows[num_saved[group.reshape(-1)] > num_weights]
     return chosen
+
+
+def _kept_by_graph(device: DeviceTrace, category: Array, lives: Lives) -> Array:
+    """Returns the rows of tensors that one backward saves for another one that does not follow.
+
+    A program evaluates a gradient of gradients, as a network for a differential equation does. Programs also keep
+    gradients that are not in ``.grad``, for example one for each sample and weight. They have a multiple of a weight's
+    size, and there are no more of them at once than weights.
+    """
+    tensors = device.tensors
+    weights, num_weights = np.unique(tensors.requested_bytes[tensors.category == _PARAMETER], return_counts=True)
+    unseen = (category == _GRADIENT) & (tensors.category == _UNKNOWN) & (lives.phase_alloc == BACKWARD)
+    rows = np.flatnonzero(unseen & ~lives.before & ~np.isin(tensors.requested_bytes, weights))
+    if not len(weights) or not len(rows):
+        return rows[:0]
+    key = np.column_stack((tensors.requested_bytes[rows], lives.step_alloc[rows]))
+    kinds, kind, number = np.unique(key, axis=0, return_inverse=True, return_counts=True)
+    rows, chosen = rows[np.argsort(kind.reshape(-1), kind="stable")], np.zeros(len(rows), bool)
+    for (size, _), end, count in zip(kinds, np.cumsum(number), number, strict=True):
+        most = max(num_weights[size % np.maximum(weights, 1) == 0].sum(), 1) if count > 1 else count
+        if count > most:
+            same = rows[end - count : end]
+            freed = np.sort(tensors.free_requested_at[same])
+            alive = np.arange(1, count + 1) - np.searchsorted(freed, np.sort(tensors.alloc_at[same]))
+            chosen[end - count : end] = alive.max() > most
+    kept: Array = rows[chosen]
+    return kept
 
 
 def _moved_gradients(device: DeviceTrace, line: Array) -> Array:

@@ -8,7 +8,7 @@ import pytest
 from memdiag.trace.schema import CATEGORIES, PHASES
 from memdiag.trace.stacks import Frame
 from tests.trace.trainings import NO_FRAMES, born, names
-from tests.training import BACKWARD, LOSS, MIB, STEP, Training, forward
+from tests.training import BACKWARD, BATCH, LOSS, MIB, STEP, Training, forward
 
 
 class Penalised(Training):
@@ -53,6 +53,46 @@ def test_a_backward_keeps_activations_for_another_one(saved, count, frames, cate
         and PHASES[device.tensors.phase_alloc[row]] == PHASES[device.tensors.phase_free[row]] == "backward"
     ]
     assert names(CATEGORIES, device.tensors.category[kept]) == [category] * 3 * count
+
+
+class Evaluated(Training):
+    """A training that ends with an evaluation: a backward keeps tensors for another one, which does not follow."""
+
+    def evaluate(self, size, count):
+        self.phase = "forward"
+        self.passing(512, forward(0))
+        self.phase = "backward"
+        self.passing(4, BACKWARD)
+        kept = [self.alloc(size, NO_FRAMES, "activation") for _ in range(count)]
+        self.phase = "outside"
+        self.passing(512, BATCH)
+        for each in kept:
+            self.free(each, BATCH)
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "recorded", "category"),
+    [
+        (5 * MIB, 4, True, "activation"),
+        (5 * MIB, 1, True, "gradient"),  # perhaps of an input
+        (8 * MIB, 4, True, "gradient"),  # of a weight
+        (48 * MIB, 3, True, "gradient"),  # of each sample, of weights of 4, 8 and 12 MiB
+        (48 * MIB, 4, True, "activation"),
+        (5 * MIB, 4, False, "gradient"),  # the weights are not known
+    ],
+)
+def test_tensors_for_a_second_backward_that_does_not_follow_are_activations(size, count, recorded, category):
+    program = Evaluated()
+    program.initialise()
+    for _ in range(3):
+        program.step()
+    begin = len(program.entries)
+    program.evaluate(size, count)
+    said = np.zeros(len(program.entries), np.int8)
+    said[1 : 1 + recorded * len(program.parameters)] = CATEGORIES.index("parameter")
+    tensors = program.trace(category=said).devices[0].tensors
+    rows = (tensors.requested_bytes == size) & (tensors.alloc_at >= begin)
+    assert names(CATEGORIES, tensors.category[rows]) == [category] * count
 
 
 def test_the_output_of_one_model_is_no_input_of_another():
