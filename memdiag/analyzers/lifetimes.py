@@ -22,7 +22,7 @@ from memdiag.analyzers.support.moments import DeviceMoment, look
 from memdiag.analyzers.support.names import largest_names, place_of
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import SiteMemory, by_place, first_finding
-from memdiag.analyzers.unused_gradients import find_unused
+from memdiag.analyzers.unused_gradients import find_unused, is_used
 from memdiag.diagnosis.remedies import present
 from memdiag.diagnosis.remedies.placement import LONG_LIVED_FIRST
 from memdiag.results.finding import Evidence, Finding, Fix
@@ -108,6 +108,8 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
     ours = np.isin(
         tensors.category[rows], [CATEGORIES.index(name) for name in ("unknown", "activation", "input", "temporary")]
     )
+    gradients = _in_variables(view)
+    ours |= np.isin(rows, gradients)
     replaced = (tensors.step_free[rows] - tensors.step_alloc[rows] == 1) | (
         tensors.free_requested_at[rows] >= device.num_events
     )
@@ -119,6 +121,7 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
     if held < max(SEEN_SHARE * total, FLOOR):
         return
     places = by_place(view, old)
+    is_gradients = 2 * tensors.block_bytes[np.intersect1d(old, gradients)].sum() > held
     yield Finding(
         "MD111",
         phrase("lifetimes.outputs", bytes=format_bytes(held), moment=when(view)),
@@ -134,15 +137,32 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
         ),
         (
             Fix(
-                phrase("lifetimes.delete"),
+                phrase("lifetimes.delete.gradients" if is_gradients else "lifetimes.delete"),
                 "code",
-                "del logits, loss, batch",
+                "del gradients" if is_gradients else "del logits, loss, batch",
                 phrase("remedies.every"),
-                phrase("lifetimes.delete.caveat"),
+                "" if is_gradients else phrase("lifetimes.delete.caveat"),
             ),
         ),
         weight_bytes=held,
     )
+
+
+def _in_variables(view: DeviceView) -> Array:
+    """Returns the gradients that a variable of the program holds, such as the result of ``torch.autograd.grad``.
+
+    A recorder saw the gradients of the optimizers. These are others, and no ``zero_grad`` frees them.
+    """
+    tensors, stacks = view.device.tensors, view.trace.stacks
+    gradients = tensors.category == CATEGORIES.index("gradient")
+    used = is_used(view)
+    if not (used & gradients).any():
+        return np.flatnonzero(used & gradients)
+    zeroes = stacks.with_frame(np.array([frame.name == "zero_grad" for frame in stacks.frames], bool))
+    assigned = (tensors.free_stack >= 0) & ~np.append(zeroes, False)[tensors.free_stack]
+    in_phase = np.isin(tensors.phase_free, (_FORWARD, _BACKWARD))
+    found: Array = np.flatnonzero(gradients & ~used & assigned & ~in_phase)
+    return found
 
 
 def _sites(view: DeviceView, places: list[SiteMemory]) -> Iterator[Evidence]:
@@ -157,7 +177,8 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
         return
     earlier = tensors.step_alloc[rows] < device.events.step[view.at]
     old = rows[(tensors.category[rows] == CATEGORIES.index("gradient")) & earlier]
-    old = np.setdiff1d(old, find_unused(view))  # zero_grad would not free these (MD133)
+    # zero_grad would not free these (MD133, MD111)
+    old = np.setdiff1d(old, np.append(find_unused(view), _in_variables(view)))
     held, total = int(tensors.block_bytes[old].sum()), int(tensors.block_bytes[rows].sum())
     if held < max(KEPT_SHARE * total, FLOOR) or total - (left := _most_without(view, old)) < max(
         KEPT_SHARE * total, FLOOR

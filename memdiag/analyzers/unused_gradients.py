@@ -62,11 +62,17 @@ def find_unused(view: DeviceView) -> Array:
     made = np.flatnonzero(
         (tensors.category == _GRADIENT) & (tensors.phase_alloc == _BACKWARD) & (tensors.step_alloc >= 0)
     )
-    used = _begin_with(view, USED)[tensors.name[made]]
+    used = is_used(view)[made]
     if not used.any():
         return _never_freed(view, made)
     found = _others(view, made, used)
     return found[:0] if _has_copies(view, found) else found
+
+
+def is_used(view: DeviceView) -> Array:
+    """Returns for each tensor (bool) whether a recorder saw it as a gradient at an optimizer's step."""
+    used: Array = _begin_with(view, USED)[view.device.tensors.name]
+    return used
 
 
 def _begin_with(view: DeviceView, text: str) -> Array:

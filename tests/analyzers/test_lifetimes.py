@@ -9,8 +9,9 @@ from memdiag.analyzers import lifetimes
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 from memdiag.trace.recording import ProcessMarks
+from memdiag.trace.schema import CATEGORIES
 from tests.analyzers.page_examples import read_example
-from tests.training import BACKWARD, MIB, MOVE, SILENT, Training, forward
+from tests.training import BACKWARD, BATCH, MIB, MOVE, SILENT, ZERO_GRAD, Training, forward
 
 FORWARD = forward
 
@@ -87,6 +88,41 @@ def test_gradients_that_stay_through_the_forward():
     assert number(finding, "gradients of the previous step") == 16 * MIB * (1 + 2 + 3)
     assert number(finding, "number of tensors from the previous step") == 3
     assert "zero_grad(set_to_none=True)" in finding.fixes[0].change
+
+
+class GradInVariable(PeaksInForward):
+    """A training that computes a second gradient, and assigns it to the variable that holds that of the last step."""
+
+    def __init__(self, frees):
+        super().__init__(size=16 * MIB)
+        self.frees, self.result = frees, -1
+
+    def _backward(self, activations, size):
+        super()._backward(activations, size)
+        result = self.alloc(96 * MIB, SILENT, "gradient")
+        self.phase = "outside"
+        self.passing(512, BATCH)
+        if self.result >= 0:
+            self.free(self.result, self.frees)
+        self.result = result
+
+
+@pytest.mark.parametrize(("frees", "code"), [(BATCH, "MD111"), (ZERO_GRAD, "MD112")])
+def test_del_frees_gradients_that_a_variable_holds(frees, code):
+    program = GradInVariable(frees)
+    program.initialise()
+    for _ in range(4):
+        program.step()
+    trace = program.trace()
+    (device,) = trace.devices
+    tensors = device.tensors
+    of_optimizer = (tensors.category == CATEGORIES.index("gradient")) & (tensors.requested_bytes < 96 * MIB)
+    named = tensors.replace(name=np.where(of_optimizer, 0, -1).astype(np.int32))
+    trace = replace(trace, strings=("grad of weight",), devices=(replace(device, tensors=named),))
+    finding = findings(trace)[code]
+    assert number(finding, "of the previous step") == 96 * MIB
+    assert set(findings(trace)) == {code}
+    assert finding.fixes[0].change.startswith("del gradients" if code == "MD111" else "optimizer.step()")
 
 
 def test_the_line_that_calls_backward_is_named():
