@@ -38,8 +38,8 @@ _MACHINERY = re.compile(
     r"|std::|_?_?libc_|_start$|start_thread|(__)?clone3?$|execute_native_thread_routine|(\?\?)?$"
 )
 _PYTORCH = re.compile(r"(^|[/\\])torch(_npu)?[/\\]")
-# Python functions through which PyTorch 2.13 calls the kernels of some operators, such as bmm, in every phase.
-_ROUTER = re.compile(r"[/\\]torch[/\\]_native[/\\]")
+# Python functions through which PyTorch calls the kernels of some operators, such as bmm (2.13), in every phase.
+_ROUTER = re.compile(r"[/\\]torch[/\\](_native[/\\]|_ops\.py$)")
 _TELLING = ("torch::autograd::generated::", "at::_ops::", "at::native::", "ncclComm", "c10d::")
 _CPP_ENDINGS = (".S", ".s", ".cpp", ".cc", ".h", ".hpp", ".cu", ".c", ".cxx", ".so", ".cuh")
 

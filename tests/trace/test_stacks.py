@@ -70,8 +70,14 @@ def test_code_that_torch_compile_generates_is_no_code_of_the_user(folder):
     assert label(generated, USER) == "train.py:3 main"
 
 
-def test_functions_that_only_call_a_kernel_are_no_label():
-    router = Frame("/env/site-packages/torch/_native/registry.py", 925, "eager_router")
+@pytest.mark.parametrize(
+    "router",
+    [
+        Frame("/env/site-packages/torch/_native/registry.py", 925, "eager_router"),
+        Frame("/env/site-packages/torch/_ops.py", 1279, "__call__"),  # from autograd's thread, below vmap
+    ],
+)
+def test_functions_that_only_call_a_kernel_are_no_label(router):
     functional = Frame("/env/site-packages/torch/nn/functional.py", 9, "linear")
     assert label(router) == ""  # in backward, which has no other Python frame
     assert label(router, functional) == "functional.py:9 linear"
