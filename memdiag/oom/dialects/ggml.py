@@ -1,4 +1,4 @@
-"""ggml, the base of llama.cpp, whisper.cpp and Ollama's runners: CUDA, HIP, Metal, Vulkan, SYCL, CANN and the host.
+"""ggml, the base of llama.cpp, whisper.cpp, stable-diffusion.cpp and Ollama's runners, on every backend and the host.
 
 A failed buffer is reported in up to three lines: by the backend in MiB, by the allocator in bytes ("failed to allocate
 CUDA0 buffer of size 151851674624"), by the loader without a number. They are one message, and the number in bytes is
@@ -23,7 +23,11 @@ from memdiag.text import phrase
 from memdiag.units import MIB
 
 FORMATS = ("ggml",)
-NAMES = {"llama.cpp": "llama.cpp", "whisper.cpp": "whisper.cpp"}
+NAMES = {
+    "llama.cpp": "llama.cpp",
+    "whisper.cpp": "whisper.cpp",
+    "stable-diffusion.cpp": "stable-diffusion.cpp",
+}
 ANCHORS = (
     "ggml",
     "llamarunner",
@@ -89,8 +93,8 @@ _PARTS = {
         r"ggml_(?:backend_)?metal_\w{3,40}?: error: failed to allocate (?:'[\w. ]{1,20}')? buffer ,? size=? {mib:size}"
     ),
     "cuda": pattern(
-        r"CUDA error(?: 2 at [\w./\\:-]{1,200}?)?: out of memory (?: current device: {device_index:int} (?:, in"
-        r" function [\w<>:~, ]{1,60}? at)? )"
+        r"(?P<call4>CUDA|ROCm|MUSA) error(?: 2 at [\w./\\:-]{1,200}?)?: out of memory"
+        r" (?: current device: {device_index:int} (?:, in function [\w<>:~, ]{1,60}? at)? )"
     ),
     "runner": pattern(
         r"llama runner process (?:has terminated|no longer running) : .{0,60}? (?P<call3>CUDA|HIP|ROCm) error : "
@@ -100,7 +104,8 @@ _PARTS = {
     "cpu": pattern(r"ggml_aligned_malloc: insufficient memory \(attempted to allocate {mib:size}\)"),
 }
 _PINNED = pattern(
-    r"(?:ggml_\w{2,12}?_host_malloc: )? (?:warning:)? failed to allocate {requested:size} of pinned memory"
+    r"ggml_vulkan: Failed to allocate pinned memory (?: \( [^()]{0,160} \) )?"
+    r" | (?:ggml_\w{2,12}?_host_malloc: )? (?:warning:)? failed to allocate {requested:size} of pinned memory"
     r" (?:: (?:invalid"
     r" argument|out of memory|[a-z ]{3,40}))?"
 )
@@ -116,6 +121,12 @@ _RETRIED_REACH = 250
 _PIPELINED = pattern(r"pipeline parallelism enabled")
 _PIPELINED_REACH = 1500
 _GRAPH = "gallocr"  # ggml_gallocr_reserve_n allocates the buffers of a computation graph only
+# Words around a message, and the program; the first match wins. Others have the options of llama.cpp.
+_PROGRAMS = (
+    (r"ollama|llamarunner", "ollama"),
+    (r"ggml_extend|stable-diffusion\.cpp|sd-cli", "stable-diffusion.cpp"),
+    (r"whisper", "whisper.cpp"),
+)
 _KV_CACHE = pattern(
     r"(?:buffer for kv cache | kv_cache_init\(?\)? failed | failed to (?:create|initialize) (?:the)?"
     r" (?:kv cache|memory module))"
@@ -129,6 +140,22 @@ _CACHE = LazyFix("oom_shared.cache8", "flag", "-fa on -ctk q8_0 -ctv q8_0", when
 _QUANTS = LazyFix("oom_ggml.quant", "flag", "-m model-Q4_K_M.gguf")
 _SPLIT = LazyFix("oom_ggml.split", "flag", "--split-mode layer --tensor-split 1,1")
 _BATCH = LazyFix("oom_ggml.batch", "flag", "-b 512 -ub 128")
+_WHISPER_HOST = LazyFix("oom_ggml.whisper-host", "flag", "--no-gpu")
+_OFFLOAD = LazyFix("oom_ggml.offload", "flag", "--offload-to-cpu --diffusion-fa")
+_TO_HOST = (_WHISPER_HOST, _OFFLOAD)
+# Remedies in programs whose options are not those of llama.cpp.
+_OWN = {
+    "whisper.cpp": (
+        LazyFix("oom_ggml.whisper-model", "flag", "-m models/ggml-medium-q5_0.bin"),
+        LazyFix("oom_ggml.whisper-beam", "flag", "--beam-size 1 --best-of 1"),
+        _WHISPER_HOST,
+    ),
+    "stable-diffusion.cpp": (
+        LazyFix("oom_ggml.tiles", "flag", "--vae-tiling"),
+        _OFFLOAD,
+        LazyFix("oom_ggml.picture", "flag", "-W 512 -H 512"),
+    ),
+}
 _ONE_COPY = LazyFix("oom_ggml.one-copy", "flag", "cmake -B build -DGGML_SCHED_MAX_COPIES=1")
 _SMALL_BUFFERS = LazyFix("oom_ggml.small-buffers", "env", "export GGML_VK_FORCE_MAX_ALLOCATION_SIZE=2147483648")
 _PINNED_OFF = LazyFix("oom_ggml.unpinned", "env", "GGML_CUDA_NO_PINNED=1")
@@ -203,13 +230,7 @@ def _message(text: Squeezed, group: list[tuple[re.Match[str], str]]) -> Iterator
     device = next((name for name in names if re.fullmatch(r"(?:cuda|rocm|vulkan|sycl|cann|musa)\d+", name)), None)
     if device and "device_index" not in fields:
         fields["device_index"] = int(re.sub(r"\D", "", device))
-    framework = (
-        "ollama"
-        if "ollama" in around or "llamarunner" in around
-        else "whisper.cpp"
-        if "whisper" in around
-        else "llama.cpp"
-    )
+    framework = next((name for words, name in _PROGRAMS if re.search(words, around)), "llama.cpp")
     kinds |= {"compute"} if _GRAPH in text.text[max(start - 50, 0) : end].lower() else set()
     names |= {"cache"} if _KV_CACHE.search(text.text, start, min(end + 200, len(text.text))) else set()
     judgement, fixes = _judge(fields, kinds, names, backend)
@@ -219,6 +240,10 @@ def _message(text: Squeezed, group: list[tuple[re.Match[str], str]]) -> Iterator
     if retried:
         judgement = replace(judgement, reasons=(judgement.reasons[0], phrase("oom_ggml.why.retried")))
         fixes = (_ONE_COPY, _BATCH, _LENGTH)
+    if framework in _OWN and judgement.verdict != "unknown":
+        kept = tuple(fix for fix in fixes if fix in {_SMALL_BUFFERS, _WIRED, WATCH})
+        own = tuple(fix for fix in _OWN[framework] if backend != "cpu" or fix not in _TO_HOST)
+        fixes = (*kept, *own) if "vulkan_limit" in kinds else (*own, *kept)
     yield Found(start, end, "ggml", framework, backend, fields, judgement, fixes, is_warning=retried is not None)
 
 
@@ -291,17 +316,18 @@ def _layers() -> LazyFix:
 def _others(text: Squeezed) -> Iterator[Found]:
     for match in _PINNED.finditer(text.text):
         fields = take(match)
-        why = phrase("oom_ggml.why.pinned", size=shown(number(fields, "requested_bytes")))
+        size = number(fields, "requested_bytes")
+        why = phrase("oom_ggml.why.pinned", size=shown(size)) if size else phrase("oom_ggml.why.pinned.none")
         judgement = Judgement("host", "high", (), (why,))
         yield Found(
             match.start(),
             match.end(),
             "ggml",
             "llama.cpp",
-            "cuda",
+            "vulkan" if "vulkan" in match[0].lower() else "cuda",
             fields,
             judgement,
-            (_PINNED_OFF, WATCH),
+            (_SMALL_BUFFERS if "vulkan" in match[0].lower() else _PINNED_OFF, WATCH),
             is_warning=True,
         )
     for match in _CONTEXT.finditer(text.text):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.oom.message_forms import MIB, Form, integer, unit_size, whole_bytes
-from tests.oom.single import single
+from tests.oom.single import commands, single
 
 FORMS = [
     Form(
@@ -159,3 +159,67 @@ def test_an_old_metal_buffer_has_a_name():
     message = single("ggml_metal_add_buffer: error: failed to allocate 'data            ' buffer, size = 19283.21 MiB")
     assert (message.dialect, message.backend, message.judgement.verdict) == ("ggml", "metal", "capacity")
     assert message.fields["requested_bytes"] == round(19283.21 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("text", "framework", "advised"),
+    [
+        (
+            (
+                "whisper_init_state:\nggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 123456789\n"
+                "whisper_init_state: failed to init compute buffer"
+            ),
+            "whisper.cpp",
+            "-m models/ggml-medium",
+        ),
+        (
+            (
+                "[ERROR] ggml_extend.hpp:7    - ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9876.50 MiB on "
+                "device 0: cudaMalloc failed: out of memory\n"
+                "[ERROR] ggml_extend.hpp:7    - vae alloc runtime params backend buffer failed, num_tensors 7"
+            ),
+            "stable-diffusion.cpp",
+            "--vae-tiling",
+        ),
+        (
+            (
+                "[DEBUG] ggml_extend.hpp:9 - vae compute buffer size: 5000.00 MB(VRAM)\n"
+                "ggml_vulkan: Requested buffer size exceeds device memory allocation limit: ErrorOutOfDeviceMemory"
+            ),
+            "stable-diffusion.cpp",
+            "GGML_VK_FORCE_MAX",
+        ),
+    ],
+)
+def test_programs_other_than_llama_get_their_own_options(text, framework, advised):
+    assert single(text).framework == framework
+    lines = commands(text)
+    assert advised in lines.splitlines()[0]
+    assert not {"-ngl 20", "-c 4096", "-b 512 -ub 128"} & set(lines.splitlines())
+
+
+@pytest.mark.parametrize(("name", "backend"), [("CUDA", "cuda"), ("ROCm", "hip")])
+def test_the_error_of_the_driver_names_the_backend_of_the_build(name, backend):
+    message = single(
+        f"{name} error: out of memory\n  current device: 1, in function alloc at /x/ggml/src/ggml-cuda/ggml-cuda.cu:7\n"
+        "  cuMemCreate(&handle, reserve_size, &prop, 0)"
+    )
+    assert (message.dialect, message.backend, message.fields) == ("ggml", backend, {"device_index": 1})
+
+
+def test_pinned_memory_that_vulkan_refuses_is_a_warning():
+    message = single(
+        "ggml_vulkan: Failed to allocate pinned memory (Requested buffer size exceeds device buffer size limit: "
+        "ErrorOutOfDeviceMemory)"
+    )
+    assert message.is_warning
+    assert (message.backend, message.judgement.verdict) == ("vulkan", "host")
+    assert "DataLoader" not in commands(message.text)
+
+
+def test_without_host_memory_work_does_not_move_to_the_host():
+    lines = commands(
+        "whisper_model_load: loading\nggml_aligned_malloc: insufficient memory (attempted to allocate 900 MB)"
+    )
+    assert lines.startswith("-m models/ggml-medium")
+    assert "--no-gpu" not in lines
