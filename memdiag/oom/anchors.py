@@ -169,4 +169,6 @@ pytorch-vendors
 neuron
     devicememory: failedtoallocatedevicememory failedtoallochostmemory failedtoallocatehostmemory allocationfailure
     onnd
+openvino
+    maxsizeofmemory cl_out_of_resourcesexception
 """)
