@@ -197,4 +197,6 @@ def _fixes(verdict: Cause, fields: Fields) -> tuple[LazyFix, ...]:
         return ()
     if verdict == "other_process":
         return _WHO, _GROW
+    if "allocated_bytes" not in fields:  # without this process's own use, others may hold the memory
+        return _WHO, _BATCH, _RECOMPUTE, _EAGER
     return _BATCH, _RECOMPUTE, _EAGER, _WHO

@@ -105,3 +105,11 @@ def test_every_wording_of_a_host_memory_failure_is_recognised(text, requested):
         "host",
         requested,
     )
+
+
+def test_without_its_own_use_a_process_looks_for_others_first():
+    text = (
+        "Out of memory error on GPU 1. Cannot allocate 2.50GB memory on GPU 1, available memory is only 100.250000MB."
+    )
+    assert single(text).judgement.verdict == "capacity"
+    assert commands(text).startswith("nvidia-smi")
