@@ -85,6 +85,8 @@ def find(text: Squeezed) -> Iterator[Found]:
             if _FIRST.search(text.text, max(failure.start - _AROUND, 0), failure.end + _AROUND):
                 fixes = tuple(_OF_FIRST.get(fix, fix) for fix in fixes if fix not in _LATER)
             device = bfc.backend(text, failure)
+            if device != "cuda":
+                fixes = tuple(fix for fix in fixes if fix is not _ASYNC)
             yield Found(
                 failure.start,
                 failure.end,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.oom.message_forms import GIB, MIB, Form, integer, shape, unit_size, whole_bytes
-from tests.oom.single import single
+from tests.oom.single import commands, single
 
 FORMS = [
     Form(
@@ -150,3 +150,12 @@ def test_pool_statistics_before_the_operator_error_are_read():
     )
     assert message.judgement.verdict == "capacity"
     assert (message.fields["limit_bytes"], message.fields["allocated_bytes"]) == (9_000_000_000, 8_000_000_000)
+
+
+@pytest.mark.parametrize("device", ["DML", "GPU"])
+def test_the_pool_of_cuda_is_for_cuda_only(device):
+    text = (
+        "ResourceExhaustedError: OOM when allocating tensor with shape[2,256,256,32] and type float on /job:localhost/"
+        f"replica:0/task:0/device:{device}:0 by allocator {'DmlAllocator' if device == 'DML' else 'GPU_0_bfc'}"
+    )
+    assert ("cuda_malloc_async" in commands(text)) == (device == "GPU")
