@@ -109,7 +109,7 @@ paddle
     cudaerror(2) cannotallocate posix_memalign(&
 onnxruntime
     forrequestedbufferofsize smallerthanrequestedbytes cudafailure2 hipfailure2 cudaerrorcudaerrormemory
-    hiperrorhiperror cublasfailure3 cudnnfailure
+    hiperrorhiperror cublasfailure3 cudnnfailure 8007000e
 cupy
     outofmemorytoallocate outofmemoryallocating cudaruntimeerror:cudaerrormemory cudaruntimeerror:hiperror
     cudadrivererror: bad_alloc rmm_error_out

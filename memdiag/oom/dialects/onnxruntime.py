@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from memdiag.diagnosis import thresholds
-from memdiag.oom.dialects.host_memory import WATCH
+from memdiag.oom.dialects.host_memory import PAGE_FILE, WATCH
 from memdiag.oom.dialects.parts import number, shown
 from memdiag.oom.model import Found
 from memdiag.oom.squeezed import Squeezed, pattern, take
@@ -31,6 +31,7 @@ ANCHORS = (
     "hiperrorhiperror",
     "cublasfailure3",
     "cudnnfailure",
+    "8007000e",
 )
 EXAMPLES = (
     (
@@ -61,6 +62,8 @@ _LIBRARY = pattern(
     r"(?:CUBLAS failure 3 : (?:CUBLAS_STATUS_ALLOC_FAILED)? | CUDNN failure \d+ : CUDNN_STATUS_ALLOC_FAILED)"
     r" (?: ; GPU={device_index:int})?"
 )
+# DirectML: E_OUTOFMEMORY, of the device or of the host.
+_DIRECTML = pattern(r"8007000E Not enough memory resources are available to complete this operation")
 _CPU = re.compile(r"nchwc|cpuexecutionprovider|onnxruntime_cpu|name:cpu\b|arenacpu|cpu_allocator", re.IGNORECASE)
 _GPU = re.compile(
     (
@@ -109,6 +112,11 @@ def find(text: Squeezed) -> Iterator[Found]:
         judgement, fixes = Judgement("limit", "high", ("capacity",), (why,)), (raised, _EXTEND)
         yield Found(
             match.start(), match.end(), "onnxruntime", "onnxruntime", _backend(text, match), fields, judgement, fixes
+        )
+    for match in _DIRECTML.finditer(text.text):
+        judgement = Judgement("unknown", "low", ("capacity", "host"), (phrase("oom_onnx.why.directml"),))
+        yield Found(
+            match.start(), match.end(), "onnxruntime", "onnxruntime", "directml", {}, judgement, (_BATCH, PAGE_FILE)
         )
     for head in (_DRIVER, _RUNTIME, _LIBRARY):
         for match in head.finditer(text.text):

@@ -50,3 +50,12 @@ def test_the_remedy_raises_the_arena_limit_to_fit_the_request():
     text = "Available memory of 1024 is smaller than requested bytes of 8589934592"
     assert single(text).judgement.verdict == "limit"
     assert '"gpu_mem_limit": 34359738368' in commands(text)
+
+
+def test_directml_reports_only_a_code():
+    message = single(
+        "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running Conv node. Status "
+        "Message: D:\\x\\DmlExecutionProvider\\src\\a.cpp(7)\\b.pyd!00007FF: (caller: 00007FF) Exception(1) tid(7) "
+        "8007000E Not enough memory resources are available to complete this operation."
+    )
+    assert (message.framework, message.backend, message.fields) == ("onnxruntime", "directml", {})
