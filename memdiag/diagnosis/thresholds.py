@@ -26,6 +26,7 @@ CLEAR = 1.2  # times the request: with this much slack there is no doubt that it
 PLENTY = 0.1  # share: with this much free, and twice the request, slack is not the cause
 FULL = 0.7  # share: allocated memory alone explains the failure
 NEARLY_FULL = 0.85  # share: this much live memory leaves no other cause
+LIBRARY_HOLDS = 0.25  # share: communication and workspaces never hold as much, but a library with a pool may
 HALF = 0.5  # share: its owner is the cause
 MOST_OF_DEVICE = 0.8  # share: more than any run leaves unused in its own allocator
 MOST_OF_ASCEND_OUTSIDE = 0.3  # share: HCCL and operator workspaces of one training hold at most this much

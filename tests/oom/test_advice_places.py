@@ -238,6 +238,18 @@ def test_a_block_above_the_limit_of_one_block_is_reported():
     assert finding.title == "One block of 5.00 GiB exceeds the largest size of a block (4.00 GiB)"
 
 
+def test_a_library_that_holds_most_of_the_device_is_limited_instead_of_pytorch():
+    text = (
+        "CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 24.00 GiB of which 1.50 MiB is "
+        "free. Including non-PyTorch memory, this process has 23.90 GiB memory in use. Of the allocated memory {own} "
+        "is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated."
+    )
+    little, much = commands(text.format(own="1.00 GiB")), commands(text.format(own="20.00 GiB"))
+    assert little.startswith("export XLA_PYTHON_CLIENT_PREALLOCATE=false")
+    assert "set_per_process_memory_fraction" not in little
+    assert "XLA_PYTHON" not in much
+
+
 def test_an_option_of_megatron_is_not_for_other_programs():
     full = (
         "RuntimeError: NPU out of memory. Tried to allocate 400.00 MiB (NPU 2; 60.00 GiB total capacity; 59.00 GiB "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memdiag.diagnosis.remedies import present
-from memdiag.diagnosis.thresholds import ROUNDING, XPU_LARGEST
+from memdiag.diagnosis.thresholds import LIBRARY_HOLDS, ROUNDING, XPU_LARGEST
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.graphs import less_graphs
 from memdiag.oom.advice.serving import serving
@@ -15,6 +15,7 @@ from memdiag.units import format_bytes
 
 _MPS_RATIO = 1.7  # PyTorch's default: 1.7 times the size that the system recommends
 _KILLED_AT_MOST = 3
+_RESERVE_LESS = "export XLA_PYTHON_CLIENT_PREALLOCATE=false TF_FORCE_GPU_ALLOW_GROWTH=true"
 
 
 def other_process(case: Case) -> Finding:
@@ -181,10 +182,20 @@ def _raise_limit(case: Case) -> tuple[Fix, ...]:
     return present(*fixes)
 
 
+def _is_library(case: Case) -> bool:
+    """Returns whether another library of this process holds much more than PyTorch: communication needs less."""
+    numbers = case.numbers
+    outside = numbers.own_outside or 0
+    return outside > LIBRARY_HOLDS * (numbers.total or outside) and outside > (numbers.reserved or 0)
+
+
 def _beside(case: Case) -> tuple[Fix, ...]:
     """Returns how libraries need less, and how they get room."""
     if case.backend != "npu" and not case.on_torch:
         return (LazyFix("oom_elsewhere.room", "code").fix(),)
+    if case.backend in {"cuda", "hip"} and _is_library(case):
+        # A limit on PyTorch's allocator, which holds little, leaves no more memory.
+        return (LazyFix("oom_elsewhere.library", "env", _RESERVE_LESS).fix(), *case.offers("nccl-buffers"))
     needs_buffers = "uses:mc2" in case.found.marks  # the kernels of MC2 work in HCCL's buffers
     less = () if needs_buffers else case.offers("hccl-buffers", "task-queue", "nccl-buffers", "no-benchmark")
     return (*less, *case.offers("hccl-room" if case.backend == "npu" else "room"))
