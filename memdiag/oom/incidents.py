@@ -24,6 +24,8 @@ _ON_RANK = re.compile(
     ),
     re.IGNORECASE,
 )
+# A key of a log in JSON, whose lines are objects.
+_RANK_KEY = re.compile(r"[\"'](?:global_)?rank[\"']:[\"']?(\d{1,7})[\"']?[,}]", re.IGNORECASE)
 _EXCEPTION = re.compile(r"[\w.]{0,100}:?")  # its name, or the part of it before a line break
 _TRAILER = re.compile(r"\(PID:(\d{1,9}),Device:(-?\d{1,4}),RankID:(-?\d{1,7})\)", re.IGNORECASE)
 _REACH = 2500  # squeezed characters between a message and related text
@@ -215,6 +217,9 @@ def _complete(text: Squeezed, sighting: Sighting, limit: int) -> None:
             fields["rank"] = line.rank
         else:
             on_rank = _ON_RANK.search(text.text[max(0, found.start - 100) : found.start])
+            begin, end = text.line_span(found.start)
+            if on_rank is None and text.text[begin : begin + 1] == "{":
+                on_rank = _RANK_KEY.search(text.text, begin, end)
             if on_rank:
                 fields["rank"] = int(on_rank[1])
     if line.local_rank is not None:

@@ -160,3 +160,20 @@ def test_a_scheduler_and_the_shell_report_one_kill():
     assert [(message.dialect, message.fields) for message in messages] == [
         ("host_limit", {"pid": 4711, "limit_bytes": 2048 << 20})
     ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{{"time": "2033-01-02T03:04:05Z", "rank": 6, "pid": 71, "message": "{message}"}}',
+        '{{"message": "{message}", "level": "ERROR", "global_rank": "6"}}',
+    ],
+)
+def test_the_rank_is_a_key_of_a_log_in_json(line):
+    message = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 2 has a total capacity of 40.00 GiB"
+    assert [one.rank for one in read_text(line.format(message=message)).messages] == [6]
+
+
+def test_a_word_before_a_message_that_is_not_json_is_no_rank():
+    text = 'options {"rank": 8, "alpha": 16}: CUDA out of memory. Tried to allocate 1.50 GiB'
+    assert read_text(text).messages[0].rank is None
