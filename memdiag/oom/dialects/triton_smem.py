@@ -64,6 +64,8 @@ def _found(text: Squeezed, match: re.Match[str]) -> Found:
         given = take(match)
         required, limit = number(given, "required") or 0, number(given, "limit") or 0
         what = match["what"].lower() if match.re is _HEAD else "sharedmemory"
+        if what.startswith("triton_"):  # Inductor names the kernel there
+            what = "sharedmemory"
     backend = "hip" if _HIP.search(text.text, max(match.start() - 2000, 0), match.end()) else "cuda"
     fields: Fields = {}
     if what in {"sharedmemory", "localdatashare"}:
