@@ -147,7 +147,7 @@ host-runtimes
     beyondphysicalmemorylimits forexceedingmemorylimits memorybudget memory)failedtoallocate
 cuda-driver
     cuda_error_out_of_memory cudaerrormemory hiperroroutofmemory failed:outofmemory synchronize:outofmemory
-    step:outofmemory gpuapicall)outofmemory witherroroutofmemory (2vs.0)outofmemory assert:outofmemory
+    'outofmemory' step:outofmemory gpuapicall)outofmemory witherroroutofmemory (2vs.0)outofmemory assert:outofmemory
     erroroutofmemory error2:outofmemory error2outofmemory allocator.c: [cuda]outofmemory bytesofdevicememory
     bytesondevice notenoughgpuvideomemory hsa_status_error_out_of_resources tritonerror[
     cudartunloading:cuda:outofmemory allocationfailedoutofmemory allocatefailedoutofmemory outofmemoryincu outofgpu

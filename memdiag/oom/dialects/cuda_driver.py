@@ -42,6 +42,7 @@ ANCHORS = (
     "hiperroroutofmemory",
     "failed:outofmemory",
     "synchronize:outofmemory",
+    "'outofmemory'",
     "step:outofmemory",
     "gpuapicall)outofmemory",
     "witherroroutofmemory",
@@ -164,6 +165,7 @@ _WORDINGS = (
         ),
     ),
     ("cuda", r"(?:GPU|CUDA)_? assert: out of memory"),
+    ("cuda", r"(?:CUDA|HIP) error [\w./+-]{1,200} : \d{1,6} [:,]? '? out of memory"),
     (
         "cuda",
         (

@@ -168,3 +168,8 @@ def test_programs_without_pytorch_get_no_advice_on_pytorch(text, framework, advi
     assert advised in lines
     assert "train.py" not in lines
     assert "torch" not in lines
+
+
+def test_a_place_in_the_source_may_come_before_the_error():
+    message = single("RuntimeError: Failed: CUDA error /srv/example/csrc/buffer.cpp:7 'out of memory'")
+    assert (message.dialect, message.framework) == ("cuda_driver", "cuda")
