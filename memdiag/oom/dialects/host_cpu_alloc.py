@@ -83,8 +83,9 @@ _NUMPY = pattern(
     rf" (?:and data type (?P<dtype>{_KINDS}))?"
 )
 _MMAP = pattern(
-    r"unable to mmap {requested:bytes} bytes (?: from file .{1,120}? : Cannot allocate memory (?:\(12\))? )?"
+    r"unable to mmap {requested:bytes} bytes (?: from file (?P<file>.{1,120}?) : Cannot allocate memory (?:\(12\))? )?"
 )
+_WEIGHTS = re.compile(r"\.(?:bin|pt|pth|ckpt|safetensors|model|npy|distcp)>?$", re.IGNORECASE)
 _SHM = pattern(
     r"unable to (?:write to file | resize file | open shared memory object) .{1,120}?"
     r" (?:No space left on device | Cannot allocate memory) (?:\(\d+\))?"
@@ -96,7 +97,8 @@ _BAD_ALLOC = pattern(
 )
 _ERRNO = pattern(
     r"(?:\[Errno 12\] Cannot allocate memory | (?:fork|vfork)[^:]{0,30}:"
-    r" (?:retry: )?(?:Resource[^:]{0,40}:)? Cannot allocate memory)"
+    r" (?:retry: )?(?:Resource[^:]{0,40}:)? Cannot allocate memory"
+    r" | Cannot allocate memory \( os error 12 \) )"  # Rust: safetensors, tokenizers
 )
 # By number or in the system's language: "(os error 1455)" of Rust, "error=1455" of Java, "0x5AF".
 _WINDOWS = pattern(
@@ -115,12 +117,15 @@ _DEVICE = re.compile(
     re.IGNORECASE,
 )
 
-_SIZED = frozenset({"torch", "map", "array", "mapping"})  # reasons that also have a text with the size
+_SIZED = frozenset({"torch", "map", "array", "mapping", "file"})  # reasons that also have a text with the size
 
 _STREAM = LazyFix(
     "oom_host_alloc.stream",
     "code",
     'array = numpy.lib.format.open_memmap("data.npy", mode="w+", dtype=dtype, shape=shape)',
+)
+_ADDRESSES = LazyFix(
+    "oom_host_alloc.addresses", "flag", "ulimit -v unlimited  # see: cat /proc/sys/vm/overcommit_memory"
 )
 _SMALLER_TYPE = LazyFix("oom_host_alloc.narrow", "code", "array = numpy.zeros(shape, dtype=numpy.float32)")
 
@@ -194,8 +199,9 @@ def _plain(text: Squeezed) -> Iterator[Found]:
 
 def _shared(text: Squeezed) -> Iterator[Found]:
     for match in _MMAP.finditer(text.text):
-        why = "mapping"
-        yield _found(match.start(), match.end(), "pytorch", take(match), why, "medium", (SHM, FEWER_WORKERS))
+        is_file = _WEIGHTS.search(match["file"] or "") is not None
+        why, fixes = ("file", (_ADDRESSES, WATCH)) if is_file else ("mapping", (SHM, FEWER_WORKERS))
+        yield _found(match.start(), match.end(), "pytorch", take(match), why, "medium", fixes)
     for match in _SHM.finditer(text.text):
         if "torch" in match[0].lower() or "shm" in match[0].lower() or "filenamenotspecified" in match[0].lower():
             why = "shm"

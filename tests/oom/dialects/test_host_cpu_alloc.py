@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from memdiag.oom.read import read_text
 from tests.oom.message_forms import GIB, Form, Slot, choice, shape, whole_bytes
-from tests.oom.single import single
+from tests.oom.single import commands, single
 
 _WHOLE_GIB = Slot("requested_bytes", st.integers(0, 4000), read=lambda text, _value: int(text) * GIB)
 FORMS = [
@@ -140,3 +140,17 @@ def test_a_paraphrased_numpy_error_is_read():
 )
 def test_a_paging_file_error_is_recognised_by_its_number_in_any_language(line):
     assert single(line).findings[0].fixes[0].change == "SystemPropertiesPerformance.exe"
+
+
+def test_a_file_of_weights_is_not_shared_memory():
+    weights = "unable to mmap 7000000000 bytes from file </data/model-00001-of-00002.bin>: Cannot allocate memory (12)"
+    assert single(weights).fields == {"requested_bytes": 7000000000}
+    assert commands(weights).startswith("ulimit -v")
+    assert "shm-size" not in commands(weights)
+    shared = "unable to mmap 7000000 bytes from file </torch_71_72_73>: Cannot allocate memory (12)"
+    assert "shm-size" in commands(shared)
+
+
+def test_the_operating_system_is_quoted_by_rust_too():
+    message = single("OSError: Cannot allocate memory (os error 12)")
+    assert (message.dialect, message.judgement.verdict) == ("host_cpu_alloc", "host")
