@@ -321,6 +321,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "loaded-twice": "memdiag.analyzers.loaded_twice",
         "earlier-attempt": "memdiag.analyzers.earlier_attempt",
         "unused-gradients": "memdiag.analyzers.unused_gradients",
+        "resident-data": "memdiag.analyzers.resident_data",
         "regrown": "memdiag.analyzers.regrown",
         "residue": "memdiag.analyzers.residue",
         "pinned-rounding": "memdiag.analyzers.pinned_rounding",

@@ -49,7 +49,7 @@ from memdiag.units import format_bytes
 MOST_LOOKED_AT = 4  # moments for which all analyzers run: each takes as long as `memdiag analyze`
 
 # Memory that the program does not need: this comes first, whatever the other findings are.
-_KEPT = ("MD106", "MD127", "MD128", "MD129", "MD132", "MD133")
+_KEPT = ("MD106", "MD127", "MD128", "MD129", "MD132", "MD133", "MD134")
 # Findings that are relevant for a cause; others are about the rest of the trace.
 _ARRANGEMENT = frozenset(
     {"MD112", "MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD208", "MD301", "MD403", *_KEPT}

@@ -17,9 +17,17 @@ from memdiag.trace.reach import reach_of
 from memdiag.units import format_bytes
 
 _REPLAYED = ("cuda", "npu")
-_NEEDLESS = ("MD106", "MD127", "MD128", "MD129", "MD132", "MD133")  # avoidable memory: more important than any setting
+_NEEDLESS = (
+    "MD106",
+    "MD127",
+    "MD128",
+    "MD129",
+    "MD132",
+    "MD133",
+    "MD134",
+)  # avoidable memory: more important than any setting
 _GROWTH = "MD301"
-_COMPOSITION = ("MD101", "MD102")
+_COMPOSITION = ("MD101", "MD102", "MD134")
 _FAR_MORE = 4  # times the saving of a setting: estimates of savings are uncertain
 
 
@@ -134,6 +142,7 @@ def _saves_far_more(finding: Finding, best: WhatIf) -> bool:
     return (
         saving is not None
         and saving.basis != "simulated"
+        and not (finding.severity == "info" and finding.code in _COMPOSITION)
         and saving.expected_bytes > far_more * max(best.saved_bytes, 0)
     )
 
