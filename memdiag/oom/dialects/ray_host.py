@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from memdiag.oom.dialects.host_memory import WATCH
 from memdiag.oom.dialects.parts import gather, number, shown, stretches
@@ -86,6 +87,11 @@ _RETRIES = LazyFix("oom_ray.retries", "code", "@ray.remote(max_retries=-1)")
 _STORE_SIZE = LazyFix("oom_ray.store", "flag", "ray start --object-store-memory=34359738368 ...")
 
 
+_WORKER = pattern(r"Worker PID : {pid:int} (?= Worker exit)")
+_WORKER_REACH = 400
+_LOG = LazyFix("oom_ray.log", "flag", "tail -n 50 /tmp/ray/session_latest/logs/worker-*-%s.*")
+
+
 def find(text: Squeezed) -> Iterator[Found]:
     """Yields the messages in ``text``."""
     yield from _monitor(text)
@@ -103,7 +109,12 @@ def find(text: Squeezed) -> Iterator[Found]:
         why = phrase("oom_ray.why.guess")
         alternatives: tuple[Cause, ...] = ("unknown",)
         judgement = Judgement("host", "low", alternatives, (why,))
-        yield Found(match.start(), match.end(), "ray_host", "ray", "cpu", {}, judgement, (WATCH,), is_warning=True)
+        worker = next(_WORKER.finditer(text.text, max(match.start() - _WORKER_REACH, 0), match.start()), None)
+        fields = {} if worker is None else take(worker)
+        log = replace(_LOG, change=_LOG.change % fields.get("pid", "PID"))
+        yield Found(
+            match.start(), match.end(), "ray_host", "ray", "cpu", fields, judgement, (log, WATCH), is_warning=True
+        )
 
 
 def _monitor(text: Squeezed) -> Iterator[Found]:

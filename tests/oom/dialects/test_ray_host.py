@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from memdiag.oom.read import read_text
 from tests.oom.message_forms import GIB, Form, fraction, integer, unit_size
-from tests.oom.single import single
+from tests.oom.single import commands, single
 
 _SIZES = {
     "used": unit_size("allocated", "{:.2f}GB", GIB),
@@ -68,3 +70,17 @@ def test_the_raylet_message_of_the_first_killing_release_is_read():
         "total_bytes": round(62.5 * GIB),
         "threshold": 0.96,
     }
+
+
+@pytest.mark.parametrize(("worker", "fields"), [("Worker PID: 4711 ", {"pid": 4711}), ("", {})])
+def test_the_guess_about_a_worker_leads_to_the_log_of_that_worker(worker, fields):
+    text = (
+        f"(raylet) A worker died or was killed while executing a task by an unexpected system error. {worker}Worker "
+        "exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits. There are some potential root causes. "
+        "(1) The process is killed by SIGKILL by OOM killer due to high memory usage."
+    )
+    message = single(text)
+    assert (message.is_warning, message.fields) == (True, fields)
+    lines = commands(text)
+    assert lines.startswith("tail -n 50 /tmp/ray/session_latest/logs/worker-")
+    assert "DataLoader" not in lines
