@@ -11,6 +11,7 @@ WORDS = (
     "halmem",
     "invalid buffer",
     "algorithm to run",
+    "create(handle)",
     "scoped vmem",
     "vmrss",
     "exitcode",
@@ -73,7 +74,7 @@ nccl
     cudafailure hipfailure failedtocuda failedtohip sharedmemorysegment calltoibv_ ibv_reg_mr(
 cublas-cudnn
     _alloc_failed _allocation_failed cudnnalgorithmtorun dnnlibraryinitialization _insufficient_resources
-    miopenstatusalloc availabletoallocatebuffer
+    miopenstatusalloc availabletoallocatebuffer create(handle)
 cuda-bare
     error:outofmemory error(2):outofmemory cumem_allocator cudaoutofmemory nvml_success==
 jax-xla

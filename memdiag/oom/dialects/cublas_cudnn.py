@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from memdiag.oom.model import Found
@@ -20,8 +21,9 @@ ANCHORS = (
     "_insufficient_resources",
     "miopenstatusalloc",
     "availabletoallocatebuffer",
+    "create(handle)",
 )
-WORDS = ("algorithm to run",)
+WORDS = ("algorithm to run", "create(handle)")
 EXAMPLES = (
     ("cublas_cudnn", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ("cublas_cudnn", "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
@@ -42,6 +44,14 @@ _FAILED = (
 _NAMED = _LIBRARY.replace("library", "called") + r" (?: when calling | \( cu | , \) )"
 _CODE = pattern(rf"(?: (?:{_FAILED}) {_LIBRARY} | {_NAMED} ) (?: when calling [`'\"]? \w{{1,60}} )?")
 _MIOPEN = pattern(r"miopenStatusAllocFailed | Memory not available to allocate buffer : {requested:bytes}")
+# A handle needs a little device memory, and the library reports a lack of it as another error.
+_OPENING = pattern(
+    r"(?: (?:CUBLAS|CUSOLVER|CUSPARSE)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR) | cusolver error : [17] )"
+    r" ,? when calling [`'\"]? cu\w{3,20}? Create \( handle \) [`'\"]?"
+)
+# After these errors, every later call fails.
+_BROKEN = re.compile(r"device-sideassert|Assertion[`'\"]|illegalmemoryaccess|misalignedaddress", re.IGNORECASE)
+_BEFORE = 4000
 _CONVOLUTION = pattern(r"Unable to find a valid cuDNN algorithm to run (?:the)? convolution")
 
 _LIBRARY_INIT = pattern(
@@ -94,6 +104,8 @@ def _handle() -> Judgement:
     )
 
 
+_WHO = LazyFix("oom_shared.who", "flag", "nvidia-smi")
+_BLOCKING = LazyFix("oom_torch.blocking", "env", "export CUDA_LAUNCH_BLOCKING=1", {"program": "CUDA"})
 _BENCHMARK = LazyFix("oom_libraries.benchmark", "code", "torch.backends.cudnn.benchmark = False")
 _WORKSPACE = LazyFix("oom_libraries.workspace", "env", "export CUBLAS_WORKSPACE_CONFIG=:16:8")
 _ROOM = LazyFix("oom_nccl.room", "code", "torch.cuda.set_per_process_memory_fraction(0.95)")
@@ -146,6 +158,14 @@ def find(text: Squeezed) -> Iterator[Found]:
         yield Found(match.start(), match.end(), "cublas_cudnn", framework, "hip", take(match), _miopen_why(), fixes)
     for match in _LIBRARY_INIT.finditer(text.text):
         yield Found(match.start(), match.end(), "cublas_cudnn", "jax", "cuda", {}, _init(), _JAX)
+    for match in _OPENING.finditer(text.text):
+        broken = _BROKEN.search(text.text, max(match.start() - _BEFORE, 0), match.end())
+        if not text.is_code(match.start()) and not broken:
+            reasons = (phrase("oom_libraries.why.opening"), phrase("oom_libraries.why.handle.async"))
+            judgement = Judgement("workspace_or_comm", "low", ("unknown", "other_process", "capacity"), reasons)
+            yield Found(
+                match.start(), match.end(), "cublas_cudnn", "pytorch", "cuda", {}, judgement, (_WHO, _ROOM, _BLOCKING)
+            )
     for match in _CONVOLUTION.finditer(text.text):
         if not text.is_code(match.start()):
             yield Found(

@@ -93,3 +93,33 @@ def test_ctranslate2_gets_no_settings_of_pytorch():
     assert (message.dialect, message.framework, message.program) == ("cublas_cudnn", "ctranslate2", "CTranslate2")
     assert "compute_type" in commands(text)
     assert "torch" not in commands(text)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`",
+        "cusolver error: 7, when calling `cusolverDnCreate(handle)`",
+    ],
+)
+def test_a_handle_that_was_not_created_may_have_lacked_memory(error):
+    message = single(f"RuntimeError: {error}")
+    assert (message.judgement.verdict, message.judgement.confidence) == ("workspace_or_comm", "low")
+    assert "unknown" in message.judgement.alternatives
+
+
+def test_other_errors_of_the_same_libraries_are_no_message():
+    text = (
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(handle)`\n"
+        "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnSgetrf(handle)`"
+    )
+    assert not read_text(text).messages
+
+
+def test_a_handle_after_a_failed_assertion_lacked_no_memory():
+    text = (
+        "/x/Indexing.cu:7: indexSelectLargeIndex: block: [1,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n"
+        "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
+    )
+    assert not read_text(text).messages
