@@ -38,7 +38,7 @@ def test_settings_of_the_allocator_have_the_names_of_the_vendor(head, word, vari
     assert (message.backend, message.judgement.verdict) == (head.lower(), "fragmentation")
     assert message.fields["device_index"] == 2
     fix = message.findings[0].fixes[0]
-    assert fix.when == f"torch_{head.lower()}, if its release has this setting"
+    assert fix.applicability == f"torch_{head.lower()}, if its release has this setting"
     assert fix.caveat.count("before the first allocation") == 1
     lines = commands(text)
     assert lines.startswith(f"export {variable}=expandable_segments:True")
