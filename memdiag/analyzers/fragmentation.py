@@ -14,7 +14,7 @@ import numpy as np
 
 from memdiag.analyzers.support import rounding
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
-from memdiag.analyzers.support.batch import depends_on_batch
+from memdiag.analyzers.support.batch import way_to_need_less
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.failure_cause import classified
 from memdiag.analyzers.support.free_memory_evidence import (
@@ -24,6 +24,7 @@ from memdiag.analyzers.support.free_memory_evidence import (
     outside_evidence,
     split_evidence,
 )
+from memdiag.analyzers.support.model_state import available_bytes, model_state, state_out_of_reach
 from memdiag.analyzers.support.moments import DeviceMoment, at_end, look, most_stranded
 from memdiag.analyzers.support.pinning import Pin, Pinned, idle_by_group, pinned
 from memdiag.analyzers.support.places import age, group_name, lifetime_name, moment_name
@@ -34,7 +35,7 @@ from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.oom import Judgement
 from memdiag.text import joined, phrase
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
+from memdiag.trace.schema import CATEGORIES, LIFETIMES
 from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {
@@ -115,7 +116,7 @@ def _out_of_memory(here: DeviceMoment) -> Iterator[Finding]:
             present(
                 *here.settings.offers(*_before_settings(here, judgement)),
                 *_fixes(here),
-                offer(_need_less(here), here.settings.situation(facts), when=phrase("fragmentation.less.when")),
+                offer(way_to_need_less(here), here.settings.situation(facts), when=phrase("fragmentation.less.when")),
             ),
             weight_bytes=free,
         )
@@ -129,23 +130,13 @@ def _before_settings(here: DeviceMoment, judgement: Judgement) -> Iterator[str]:
         yield "shared-graph-pool"
 
 
-def _need_less(here: DeviceMoment) -> str:
-    """Returns the remedy that remains if no setting gets past a failure."""
-    if depends_on_batch(here):
-        return "smaller-batch"
-    device = here.device
-    is_step = device.events.phase[here.at] == PHASES.index("optimizer")
-    has_state = (device.tensors.category[here.view.live] == CATEGORIES.index("optimizer_state")).any()
-    return "smaller-optimizer" if is_step and has_state else "see-live"
-
-
 def _too_little(here: DeviceMoment, facts: Facts, judgement: Judgement, evidence: list[Evidence]) -> Finding:
     """Returns MD206."""
     left = here.device_free_bytes
     limited = left is not None and judgement.rule in {"limit", "refused"}
     asked = format_bytes(here.request_bytes)
     situation = here.settings.situation(facts)
-    raised, others = None, None
+    raised, others, state = None, None, state_out_of_reach(here)
     if limited:
         raised = offer("raise-limit", situation)
         recorded = here.view.trace.recorded
@@ -156,12 +147,15 @@ def _too_little(here: DeviceMoment, facts: Facts, judgement: Judgement, evidence
             evidence = [*evidence, Evidence(phrase("fragmentation.limit.set"), line)]
     else:
         title = phrase("fragmentation.capacity", asked=asked)
-        if facts.missing <= 0:
+        if state is not None:
+            have = format_bytes(available_bytes(here) or 0)
+            title = phrase("fragmentation.state", needed=format_bytes(state.total), available=have)
+        elif facts.missing <= 0:
             title = phrase("fragmentation.full", asked=asked, left=format_bytes(facts.usable))
             evidence = [*evidence, *split_evidence(here)]
         if facts.outside is None or facts.outside >= here.usage["reserved"] * WARN_SHARE:
             others = offer("list-processes", situation, when=phrase("fragmentation.others.when"))
-    name = "one-tensor" if facts.asks_for_half else _need_less(here)
+    name = "one-tensor" if facts.asks_for_half else way_to_need_less(here)
     need_less = offer(name, situation, caveat=phrase("remedies.see-live.caveat"))
     return Finding(
         "MD206",
@@ -173,10 +167,19 @@ def _too_little(here: DeviceMoment, facts: Facts, judgement: Judgement, evidence
             *outside_evidence(here, facts),
             Evidence(phrase("fragmentation.live"), here.usage["allocated"], "bytes"),
             Evidence(phrase("fragmentation.reserved"), here.usage["reserved"], "bytes"),
+            *_state_evidence(here),
         ),
         present(*((others, need_less) if judgement.verdict == "other_process" else (raised, need_less, others))),
-        weight_bytes=here.request_bytes,
+        weight_bytes=state.total if state is not None else here.request_bytes,
     )
+
+
+def _state_evidence(here: DeviceMoment) -> Iterator[Evidence]:
+    """Yields what the training needs in each optimizer step, if memory ran out in the first one."""
+    state = model_state(here.view)
+    if state is not None:
+        names = phrase("fragmentation.state.of", names=", ".join(state.optimizers))
+        yield Evidence(phrase("fragmentation.state.needed"), state.total, "bytes", names)
 
 
 def _stranded(here: DeviceMoment, moment: str = "") -> list[Finding]:

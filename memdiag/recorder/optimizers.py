@@ -16,7 +16,7 @@ _MOST = 64
 
 @contained
 def optimizers(device_type: str) -> list[dict[str, Any]]:
-    """Returns class, parameter bytes on such devices, and state-determining settings of the existing optimizers."""
+    """Returns class, trained parameters on such devices, and state-determining settings of the existing optimizers."""
     base = import_module("torch.optim.optimizer").Optimizer
     found = [each for each in gc.get_objects() if issubclass(type(each), base)]
     return [_facts_of(optimizer, device_type) for optimizer in found[:_MOST]]
@@ -24,12 +24,13 @@ def optimizers(device_type: str) -> list[dict[str, Any]]:
 
 def _facts_of(optimizer: Any, device_type: str) -> dict[str, Any]:
     groups = getattr(optimizer, "param_groups", None) or []
-    tensors = [getattr(tensor, "_local_tensor", tensor) for group in groups for tensor in group["params"]]
+    tensors = [tensor for group in groups for tensor in group["params"]]
+    local = [getattr(tensor, "_local_tensor", tensor) for tensor in tensors if tensor.requires_grad]
+    trained = [each for each in local if each.device.type == device_type]
     return {
         "class": type(optimizer).__name__,
-        "parameter_bytes": sum(
-            int(each.numel()) * int(each.element_size()) for each in tensors if each.device.type == device_type
-        ),
+        "parameter_bytes": sum(int(each.numel()) * int(each.element_size()) for each in trained),
+        "num_elements": sum(int(each.numel()) for each in trained),
         "num_parameters": len(tensors),
         "num_states": len(getattr(optimizer, "state", ())),
         "amsgrad": any(bool(group.get("amsgrad")) for group in groups),

@@ -168,7 +168,8 @@ def _optimizer(row: Mapping[str, Any]) -> Optimizer | None:
     states = _count(row.get("num_states"), _MOST_STEPS)
     if not name or size is None or states is None:
         return None
-    return Optimizer(name, size, states, frozenset(key for key in _SETTINGS if row.get(key) is True))
+    settings = frozenset(key for key in _SETTINGS if row.get(key) is True)
+    return Optimizer(name, size, states, settings, _count(row.get("num_elements"), _MOST_BYTES) or 0)
 
 
 def _text(value: Any) -> str:

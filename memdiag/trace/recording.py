@@ -8,6 +8,24 @@ from dataclasses import dataclass, field
 from memdiag.results.scratch import Scratch
 from memdiag.trace.table import Array
 
+# Number of state tensors per parameter, each of the parameter's size, by optimizer class.
+_STATES = {
+    "Adam": 2,
+    "AdamW": 2,
+    "NAdam": 2,
+    "RAdam": 2,
+    "Adamax": 2,
+    "Adadelta": 2,
+    "Rprop": 2,
+    "SparseAdam": 2,
+    "Lamb": 2,
+    "Lion": 1,
+    "ASGD": 1,
+    "Adagrad": 1,
+    "RMSprop": 1,
+    "SGD": 0,
+}
+
 
 @dataclass(frozen=True)
 class Optimizer:
@@ -15,15 +33,23 @@ class Optimizer:
 
     Attributes:
         name: Class name.
-        parameter_bytes: Bytes of its parameters on the device.
+        parameter_bytes: Bytes of its parameters on the device that require gradients.
         num_states: Number of parameters that already had state.
         settings: Which of "amsgrad", "momentum" and "centered" are on; each adds to the state.
+        num_elements: Number of elements of these parameters; 0 if unknown.
     """
 
     name: str
     parameter_bytes: int
     num_states: int
     settings: frozenset[str]
+    num_elements: int = 0
+
+    @property
+    def states_per_parameter(self) -> int | None:
+        """Number of state tensors for each parameter, each of its size; None if unknown."""
+        number = _STATES.get(self.name)
+        return None if number is None else number + len(self.settings)
 
 
 @dataclass(frozen=True)

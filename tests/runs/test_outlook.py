@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from memdiag.allocator import workload as w
-from memdiag.allocator.calibration import continuation
 from memdiag.allocator.calibration.continuation import EARLIER_STEP, OPTIMIZER_STATE
 from memdiag.allocator.subject import Subject
 from memdiag.results.outlook import PAST_FAILURE, RECORDED_PART, REPLAY, WHOLE_RUN
@@ -17,6 +16,7 @@ from memdiag.runs.outlook import weakest_basis
 from memdiag.runs.simulation import predict
 from memdiag.sources import load
 from memdiag.sources.recorded import recorded_in
+from memdiag.trace import recording as recording_of_run
 from memdiag.trace import schema
 from memdiag.units import GIB, MIB
 
@@ -177,7 +177,7 @@ def test_no_state_is_expected_of_optimizers_that_make_none_or_are_unknown(record
 
 
 def test_a_lower_bound_beyond_the_card_says_that_the_next_step_fails(recording, cut, monkeypatch):
-    monkeypatch.setitem(continuation._STATES, "AdamW", 400)  # the model is much smaller than a segment
+    monkeypatch.setitem(recording_of_run._STATES, "AdamW", 400)  # the model is much smaller than a segment
     subject = cut(number_in_step(subject_of(recording), 0, 0.3), optimizers=[ADAMW])
     room = predict(subject, replace(subject.recorded, capacity_bytes=1024 * GIB))[0]
     assert (room.fits, room.outlook.estimate.fits) == (None, None)

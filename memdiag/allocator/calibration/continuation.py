@@ -28,23 +28,6 @@ _PARAMETER, _GRADIENT, _STATE = (schema.CATEGORIES.index(name) for name in ("par
 _BACKWARD = schema.PHASES.index("backward")
 _OF_TENSORS = (w.FREE, w.FREE_REQUESTED, w.FREE_COMPLETED, w.RECORD_STREAM)
 _ENDS = (w.FREE, w.FREE_COMPLETED)
-# Number of state tensors per parameter, each of the parameter's size, by optimizer class.
-_STATES = {
-    "Adam": 2,
-    "AdamW": 2,
-    "NAdam": 2,
-    "RAdam": 2,
-    "Adamax": 2,
-    "Adadelta": 2,
-    "Rprop": 2,
-    "SparseAdam": 2,
-    "Lamb": 2,
-    "Lion": 1,
-    "ASGD": 1,
-    "Adagrad": 1,
-    "RMSprop": 1,
-    "SGD": 0,
-}
 _ASSUMED = "AdamW"
 
 
@@ -201,7 +184,7 @@ def _with_state(trace: Trace, device: DeviceTrace, workload: Workload, failed: i
     live = device.live(at - 1)
     parameters = live[tensors.category[live] == _PARAMETER]
     known = trace.recorded.ended.optimizers if trace.recorded is not None else ()
-    if not len(parameters) or any(each.name not in _STATES for each in known):
+    if not len(parameters) or any(each.states_per_parameter is None for each in known):
         return None
     is_trained = bool((device.events.phase[:at] == _BACKWARD).any()) or bool(
         (tensors.category[live] == _GRADIENT).any()
@@ -235,4 +218,4 @@ def _missing(optimizer: Optimizer, sizes: Array) -> list[int]:
     """Returns the sizes of the state that an optimizer has not allocated yet, for its parameters."""
     mine = sizes[: int(np.searchsorted(np.cumsum(sizes), optimizer.parameter_bytes)) + 1]
     sizes_left: list[int] = mine[optimizer.num_states :].tolist()
-    return sizes_left * (_STATES[optimizer.name] + len(optimizer.settings))
+    return sizes_left * (optimizer.states_per_parameter or 0)

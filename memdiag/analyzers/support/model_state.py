@@ -1,0 +1,71 @@
+"""What parameters, gradients and optimizer states of a training need together: a batch of any size needs this much.
+
+It is known if memory ran out in the first step of a recording: the recorder then notes which optimizers exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memdiag.analyzers.support.context import DeviceView
+from memdiag.analyzers.support.moments import DeviceMoment
+from memdiag.trace.schema import CATEGORIES
+
+MOST = 4  # optimizers: with one for each parameter, backward runs the steps, and gradients are not live together
+
+_PARAMETER = CATEGORIES.index("parameter")
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """Bytes that are live together in each optimizer step.
+
+    Attributes:
+        optimizers: Classes of the optimizers.
+        parameters: All parameters and buffers.
+        gradients: Of the parameters that the optimizers update.
+        states: Of the optimizers.
+        states_in_8_bits: The same if each element of them has 8 bits.
+    """
+
+    optimizers: tuple[str, ...]
+    parameters: int
+    gradients: int
+    states: int
+    states_in_8_bits: int
+
+    @property
+    def total(self) -> int:
+        """All of them together."""
+        return self.parameters + self.gradients + self.states
+
+
+def model_state(view: DeviceView) -> ModelState | None:
+    """Returns the state of the training that failed in its first step; None if unknown."""
+    recorded, tensors = view.trace.recorded, view.device.tensors
+    known = recorded.ended.optimizers if recorded is not None else ()
+    numbers = [each.states_per_parameter for each in known]
+    if not known or len(known) > MOST or None in numbers or len(view.trace.devices) > 1:
+        return None
+    pairs = [(each, number) for each, number in zip(known, numbers, strict=True) if number is not None]
+    trained = sum(each.parameter_bytes for each in known)
+    parameters = int(tensors.block_bytes[view.live[tensors.category[view.live] == _PARAMETER]].sum())
+    return ModelState(
+        tuple(dict.fromkeys(each.name for each in known)),
+        max(parameters, trained),
+        trained,
+        sum(number * each.parameter_bytes for each, number in pairs),
+        sum(number * (each.num_elements or each.parameter_bytes // 4) for each, number in pairs),
+    )
+
+
+def available_bytes(here: DeviceMoment) -> int | None:
+    """Returns the memory that PyTorch could have when memory ran out, or None if unknown."""
+    left, reserved = here.device_free_bytes, here.usage["reserved"]
+    return None if left is None or reserved < 0 else reserved + left
+
+
+def state_out_of_reach(here: DeviceMoment) -> ModelState | None:
+    """Returns the state of the training if it alone needs more memory than the device has; otherwise None."""
+    state, available = model_state(here.view), available_bytes(here)
+    return state if state is not None and available is not None and state.total > available else None

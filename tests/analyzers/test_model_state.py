@@ -1,0 +1,97 @@
+"""After a failure in the first step, memdiag knows what the training needs with a batch of any size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from memdiag.analyzers import fragmentation
+from memdiag.analyzers.report import build_report
+from memdiag.analyzers.support.context import Context
+from memdiag.trace.recording import Optimizer, ProcessMarks, RecordingEnd
+from memdiag.trace.schema import CATEGORIES, PHASES
+from tests.analyzers.heaps import MIB
+
+PARAMETERS = 400 * MIB
+ADAMW = Optimizer("AdamW", PARAMETERS, 0, frozenset())
+
+
+def failed(heap, *, available, optimizers=(ADAMW,), backend="cuda"):
+    """Returns a training that ran out of memory in the forward of its first step; activations take the rest of it."""
+    activations = available - PARAMETERS - 50 * MIB
+    heap.segment(0, PARAMETERS + activations)
+    heap.alloc(0, PARAMETERS)
+    heap.alloc(400, activations)
+    heap.oom(200 * MIB, device_free=50 * MIB)
+    trace = heap.trace(capacity_bytes=available + 10 * MIB)
+    (device,) = trace.devices
+    category = [CATEGORIES.index(name) for name in ("parameter", "activation")]
+    tensors = device.tensors.replace(category=np.array(category, np.int8))
+    events = device.events.replace(phase=np.full(len(device.events), PHASES.index("forward"), np.int8))
+    marks = ProcessMarks((), {}, {}, {}, {}, ended=RecordingEnd(reason="oom", optimizers=tuple(optimizers)))
+    bases = {**trace.bases, "category": "marks", "phase": "marks"}
+    devices = (replace(device, tensors=tensors, events=events),)
+    return replace(trace, backend=backend, devices=devices, bases=bases, recorded=marks)
+
+
+def found(trace):
+    return next(each for each in fragmentation.analyze(trace, Context()) if each.code == "MD206")
+
+
+def needed(finding):
+    return [each.value for each in finding.evidence if each.what.key == "fragmentation.state.needed"]
+
+
+def test_no_batch_fits_if_the_state_of_the_model_does_not(heap):
+    trace = failed(heap, available=999 * MIB)
+    finding = found(trace)
+    assert needed(finding) == [4 * PARAMETERS]
+    assert "alone need about 1.56 GiB, and 999.00 MiB is available" in finding.title
+    assert finding.fixes[0].title.key == "remedies.shard"
+    assert "remedies.batch" not in {fix.title.key for each in build_report(trace).findings for fix in each.fixes}
+
+
+def test_a_smaller_batch_remains_if_the_state_of_the_model_fits(heap):
+    finding = found(failed(heap, available=1601 * MIB, optimizers=[ADAMW]))
+    assert needed(finding) == [4 * PARAMETERS]
+    assert finding.fixes[0].title.key == "remedies.batch"
+    assert "alone need" not in finding.title
+
+
+@pytest.mark.parametrize(
+    ("backend", "elements", "available", "key"),
+    [
+        ("cuda", 0, 1001, "remedies.optimizer"),  # 32 bits are assumed: the states need 200 MiB in 8 bits
+        ("cuda", PARAMETERS // 2, 1199, "remedies.shard"),  # 16 bits
+        ("cuda", PARAMETERS // 2, 1201, "remedies.optimizer"),
+        ("npu", 0, 801, "remedies.optimizer.host"),
+        ("npu", 0, 799, "remedies.shard"),
+    ],
+)
+def test_states_of_8_bits_or_on_the_host_are_offered_if_they_fit(backend, elements, available, key, heap):
+    optimizer = replace(ADAMW, num_elements=elements)
+    finding = found(failed(heap, available=available * MIB, optimizers=[optimizer], backend=backend))
+    assert finding.fixes[0].title.key == key
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "factor"),
+    [
+        ([], None),
+        ([Optimizer("Unknown", PARAMETERS, 0, frozenset())], None),
+        ([ADAMW] * 5, None),  # one for each parameter
+        ([Optimizer("SGD", PARAMETERS, 0, frozenset())], 2),
+        ([Optimizer("SGD", PARAMETERS, 0, frozenset({"momentum"}))], 3),
+        ([Optimizer("AdamW", PARAMETERS, 0, frozenset({"amsgrad"}))], 5),
+    ],
+)
+def test_the_need_depends_on_the_optimizer(optimizers, factor, heap):
+    finding = found(failed(heap, available=700 * MIB, optimizers=optimizers))
+    assert needed(finding) == ([factor * PARAMETERS] if factor else [])
+
+
+def test_frozen_parameters_need_no_gradients_and_no_states(heap):
+    lora = Optimizer("AdamW", 10 * MIB, 0, frozenset())
+    assert needed(found(failed(heap, available=700 * MIB, optimizers=[lora]))) == [PARAMETERS + 3 * 10 * MIB]
