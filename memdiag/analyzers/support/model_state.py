@@ -1,4 +1,4 @@
-"""What parameters, gradients and optimizer states of a training need together: a batch of any size needs this much.
+"""Memory that parameters, gradients and optimizer states need together, with a batch of any size.
 
 It is known if memory ran out in the first step of a recording: the recorder then notes which optimizers exist.
 """
