@@ -63,6 +63,7 @@ class KeptPasses:
         steps: Steps in which they ran.
         follows: Whether a backward pass came right after most of them, and freed nothing of them.
         avoidable: Tensors of the whole trace that would not be live without the mistake.
+        num_used: Number of passes of the same step that its backward used and freed; 0 if unknown.
     """
 
     number: int
@@ -71,6 +72,7 @@ class KeptPasses:
     steps: Array
     follows: bool
     avoidable: Array
+    num_used: int = 0
 
 
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
@@ -82,16 +84,14 @@ def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
 
 
 def _kept(view: DeviceView) -> Iterator[Finding]:
-    if view.at >= 0 and (found := find_passes(view)) is not None:
+    if view.at >= 0 and (found := find_passes(view) or _find_unused(view)) is not None:
         yield _finding(view, found)
 
 
 def find_passes(view: DeviceView) -> KeptPasses | None:
     """Returns the forward passes that are retained without use at the moment of a view, or None."""
     device, tensors = view.device, view.device.tensors
-    passes = _with_losses(view, _passes(device))
-    made = (tensors.alloc_at >= 0) & (~np.isin(tensors.category, _BY_DESIGN) | _of_losses(view))
-    of_tensor = np.where(made, passes[np.maximum(tensors.alloc_at, 0)], -1)
+    passes, of_tensor = _numbered(view)
     now = _kept_at(view, passes, of_tensor, view.at)
     is_backward = device.events.phase[view.at] == _BACKWARD
     now = now[now != (passes[: view.at + 1].max() if is_backward else passes[view.at])]
@@ -115,6 +115,50 @@ def find_passes(view: DeviceView) -> KeptPasses | None:
     if follows:  # the running pass needs its graph; in an evaluation, no pass does
         avoidable = np.setdiff1d(avoidable, np.setdiff1d(device.live(view.at), rows))
     return KeptPasses(len(now), rows, usual, np.unique(tensors.step_alloc[rows]), follows, avoidable)
+
+
+def _numbered(view: DeviceView) -> tuple[Array, Array]:
+    """Returns the number of the forward pass of each event, and of each tensor that its graph may keep; -1: none."""
+    tensors, passes = view.device.tensors, _with_losses(view, _passes(view.device))
+    made = (tensors.alloc_at >= 0) & (~np.isin(tensors.category, _BY_DESIGN) | _of_losses(view))
+    return passes, np.where(made, passes[np.maximum(tensors.alloc_at, 0)], -1)
+
+
+def _find_unused(view: DeviceView) -> KeptPasses | None:
+    """Returns the forward passes of a step that its backward does not use, although it frees others of them, or None.
+
+    Meta-learning may keep the loss of each update, and use only the last one. A backward may also retain the graphs
+    that it uses, but then it computes gradients for all of them.
+    """
+    device, tensors = view.device, view.device.tensors
+    step = device.events.step == device.events.step[view.at]
+    in_backward = np.flatnonzero(step & (device.events.phase == _BACKWARD))
+    passes, of_tensor = _numbered(view)
+    now = _kept_at(view, passes, of_tensor, view.at)
+    if not len(in_backward) or len(now) <= FEWEST:
+        return None
+    rows = device.live(view.at)
+    rows = rows[np.isin(of_tensor[rows], now)]
+    size, later = tensors.block_bytes[rows], tensors.free_requested_at[rows] > in_backward[-1]
+    freed = ~later & (tensors.phase_free[rows] == _BACKWARD)
+
+    def share(which: Array) -> Array:
+        of_pass, total = (np.bincount(of_tensor[rows], weights=size * each) for each in (which, np.ones(len(rows))))
+        return np.asarray(of_pass[now] / total[now])
+
+    used, left = now[share(freed) > 1 - ALIKE], now[share(later) > 1 - USED]
+    rows = rows[np.isin(of_tensor[rows], left)]
+    if not len(used) or len(left) < max(FEWEST, 2 * len(used)):
+        return None
+    if tensors.block_bytes[rows].sum() < max(SHARE * tensors.block_bytes[device.live(view.at)].sum(), FLOOR):
+        return None
+    largest = tensors.requested_bytes == tensors.requested_bytes[rows].max()
+    after = (tensors.phase_alloc == _BACKWARD) & (tensors.alloc_at > tensors.alloc_at[rows].max())
+    num_gradients = np.count_nonzero(largest & after & (tensors.alloc_at <= in_backward[-1]))
+    if num_gradients * len(left) > 2 * np.count_nonzero(largest[rows]) * len(used):
+        return None
+    steps = np.unique(tensors.step_alloc[rows])
+    return KeptPasses(len(left), rows, len(used), steps, False, all_such(view, rows), len(used))
 
 
 def _num_followed(device: DeviceTrace, passes: Array, numbers: Array) -> int:
@@ -261,7 +305,7 @@ def _finding(view: DeviceView, found: KeptPasses) -> Finding:
                 phrase("kept_passes.fix.detach.when"),
                 phrase("kept_passes.fix.detach.caveat"),
             ),
-        ),
+        )[:: -1 if found.num_used else 1],
         saving_without(device, found.avoidable),
         held,
     )
@@ -290,4 +334,4 @@ def _evidence(view: DeviceView, found: KeptPasses, held: int) -> Iterator[Eviden
         else phrase("places.step", step=first)
     )
     yield Evidence(phrase("kept_passes.graphs"), found.number, "graphs", steps)
-    yield Evidence(phrase("kept_passes.usual"), found.usual, "graphs")
+    yield Evidence(phrase("kept_passes.used" if found.num_used else "kept_passes.usual"), found.usual, "graphs")

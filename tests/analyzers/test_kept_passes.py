@@ -10,7 +10,7 @@ import pytest
 from memdiag.analyzers import kept_passes
 from memdiag.analyzers.support.context import Context
 from memdiag.trace.schema import PHASES
-from tests.training import MAIN, MIB, Frame, Training, forward
+from tests.training import BACKWARD, MAIN, MIB, SILENT, Frame, Training, forward
 
 EVALUATE = Frame("/app/train.py", 55, "evaluate")
 CRITERION = Frame("/lib/torch/nn/modules/loss.py", 1297, "forward")
@@ -58,6 +58,33 @@ class Evaluated(Training):
         if backward:
             self._backward([graphs.pop(), *graphs[:3]], self.size)
             for addr in graphs[3:]:
+                self.free(addr)
+
+    def updates(self, count: int, used: int, computed: int, *, freed: bool = False) -> None:
+        """Runs forward passes, and a backward for the last ``used`` ones, which frees their graphs.
+
+        The backward computes gradients for the last ``computed`` ones. A later one frees the others if ``freed``.
+        """
+        graphs = []
+        for _ in range(count):
+            self.phase = "forward"
+            graphs.append([self.alloc(2 * self.size, self._called(layer), "activation") for layer in range(3)])
+            self.phase = "outside"
+            self.passing(512, (EVALUATE, MAIN))
+        self.phase = "backward"
+        self.passing(4, BACKWARD)
+        for graph in graphs[::-1][:computed]:
+            for addr in graph:
+                self.passing(2 * self.size, SILENT)
+                if graph in graphs[count - used :]:
+                    self.free(addr)
+        self.phase = "outside"
+        self.passing(512, (EVALUATE, MAIN))
+        if freed:
+            self.phase = "backward"
+            self.passing(4, BACKWARD)
+        for graph in graphs[: count - used]:
+            for addr in graph:
                 self.free(addr)
 
     def _called(self, layer: int) -> tuple:
@@ -131,6 +158,36 @@ def test_few_passes_outputs_and_passes_of_one_backward_are_no_fault():
     assert not found(trained(count=3))
     assert not found(trained(count=6, kept=0.0))
     assert not found(trained(count=6, backward=True))
+
+
+def meta_trained(**options):
+    program = Evaluated(size=32 * MIB)
+    program.initialise()
+    for _ in range(3):
+        program.now += 1
+        program.updates(**options)
+    return program
+
+
+def test_passes_that_the_backward_of_their_step_does_not_use_are_retained_without_use():
+    (finding,) = found(meta_trained(count=9, used=3, computed=3))
+    facts = {fact.what.key: fact.value for fact in finding.evidence}
+    assert (facts["kept_passes.graphs"], facts["kept_passes.used"]) == (6, 3)
+    assert facts["kept_passes.kept"] == 6 * 3 * 2 * 32 * MIB
+    assert "detach()" in finding.fixes[0].change
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"count": 9, "used": 3, "computed": 9},  # backward(retain_graph=True) of each loss but the last
+        {"count": 9, "used": 3, "computed": 3, "freed": True},
+        {"count": 9, "used": 4, "computed": 4},  # too few to be sure
+        {"count": 8, "used": 8, "computed": 8},
+    ],
+)
+def test_passes_that_a_backward_of_their_step_uses_are_no_fault(options):
+    assert not found(meta_trained(**options))
 
 
 def test_without_marks_nothing_is_said():
