@@ -35,7 +35,7 @@ def choose_trace(
         of_failure: Prefer the newest run that ran out of memory and, if ``rank`` is None, its first rank that did.
 
     Raises:
-        MemdiagError: No path was given, and the current directory contains no run.
+        MemdiagError: The given run has no trace, or no path was given and the current directory contains no run.
     """
     ranks = {} if given is None else ranks_in(given)
     if ranks:
@@ -60,7 +60,24 @@ def choose_trace(
             phrase("errors.no-trace-here"),
             phrase("errors.no-trace-here.hint"),
         )
+    _refuse_without_trace(given)
     return given  # even an unreadable file: the source reports why
+
+
+def _refuse_without_trace(folder: Path) -> None:
+    """Raises MemdiagError for the directory of a run that has ended without a trace."""
+    from memdiag.recorder.run_folder import MANIFEST, read_json
+
+    run = (read_json(str(folder / MANIFEST)) or {}) if folder.is_dir() else {}
+    if run.get("status") != "ended":
+        return
+    processes = run.get("processes")
+    errors = [each.get("exception") for each in processes or () if isinstance(each, dict)]
+    error = next((each.partition(":")[0].rpartition(".")[2] for each in errors if isinstance(each, str)), "")
+    raise MemdiagError(
+        phrase("errors.run-without-trace", folder=str(folder)),
+        phrase("errors.run-without-trace.failed", error=error) if error else phrase("errors.run-without-trace.hint"),
+    )
 
 
 def ranks_in(folder: Path) -> dict[int, Path]:

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from memdiag.errors import MemdiagError
 from memdiag.runs.chosen import choose_trace
 from memdiag.runs.rerun import find_run
 
@@ -52,6 +53,27 @@ def test_the_rank_that_failed_is_read_unless_another_is_asked_for(run, tmp_path)
         assert choose_trace(given, of_failure=True) == folder / "rank1.pkl"
         assert choose_trace(given, 2, of_failure=True) == folder / "rank2.pkl"
         assert choose_trace(given) == folder / "rank0.pkl"
+
+
+@pytest.mark.parametrize(
+    ("exception", "hint"),
+    [
+        ("builtins.ModuleNotFoundError: No module named 'x'", "ModuleNotFoundError ended the program before it"),
+        (None, "record the command again"),
+    ],
+)
+def test_a_run_that_recorded_nothing_is_no_mere_directory(run, exception, hint):
+    folder = run("1")
+    manifest = {"status": "ended", "processes": [{"exception": exception}]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(MemdiagError, match="this run has no trace") as caught:
+        choose_trace(folder)
+    assert caught.value.hint.startswith(hint)
+
+
+def test_a_run_that_has_not_ended_may_still_get_a_trace(run):
+    folder = run("1")
+    assert choose_trace(folder) == folder
 
 
 @pytest.mark.parametrize("leave", [os.link, shutil.copyfile])
