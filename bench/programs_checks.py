@@ -9,7 +9,8 @@ Two answers are checked on a simulated device:
 * categories: the requested bytes of parameters, gradients and optimizer states at the peak of allocated memory, beside
   those by hand (programs/by_hand.py, in which memdiag takes no part).
 
-FOLDER and VENV are those of programs_of_others.py, whose table names the programs.
+FOLDER and VENV are those of programs_of_others.py, whose table names the programs. ``OTHERS`` need the VENV of
+phantom_programs.py, and are chosen with --only.
 """
 
 from __future__ import annotations
@@ -189,6 +190,23 @@ NPU_SEARCHES = {
 }
 
 
+def _as_rank_3(name: str, command: str) -> Program:
+    """One process as rank 3 of 8, with packages of phantom_programs.py."""
+    family, _, rest = name.partition(" ")
+    return Program(family, rest, command, options=("--as-rank", "3", "--world", "8"))
+
+
+# Programs that are not in the table of programs_of_others.py, but in that of phantom_programs.py.
+OTHERS = [
+    _as_rank_3("DeepSpeed ZeRO-1, rank 3 of 8", "deepspeed_zero.py 1"),
+    _as_rank_3("DeepSpeed ZeRO-2, rank 3 of 8", "deepspeed_zero.py 2"),
+    _as_rank_3("DeepSpeed ZeRO-3, rank 3 of 8", "deepspeed_zero.py 3"),
+    _as_rank_3("DeepSpeed ZeRO-2, optimizer on the host, rank 3 of 8", "deepspeed_zero.py 2 offload"),
+    _as_rank_3("torchtitan Llama 3, rank 3 of 8", "torchtitan_own.py llama3"),
+    _as_rank_3("PyTorch pipelining, rank 3 of 8", "parallel.py pipeline"),
+]
+
+
 @dataclass
 class Checked:
     """What came of one program."""
@@ -293,6 +311,7 @@ def main() -> None:
     parser.add_argument("--categories", action="store_true", help="measure the categories of all rows again")
     given = parser.parse_args()
     commits, programs = read_table()
+    programs = [*programs, *OTHERS]
     file = STEM.with_suffix(".json")
     kept = [Checked(**row) for row in json.loads(file.read_text(encoding="utf-8"))] if file.exists() else []
     rows = {(row.name, row.device): row for row in kept}

@@ -70,12 +70,13 @@ def pipeline():
     rank, size = dist.get_rank(), dist.get_world_size()
     part = stack(2)
     # without these two, each stage waits for the shapes of its predecessor, which does not run here
-    sample = torch.randn(4, 64, WIDTH, device="cuda", requires_grad=True)
+    rows = int(next(iter(sys.argv[2:]), "batch=4").removeprefix("batch="))  # of a microbatch
+    sample = torch.randn(rows, 64, WIDTH, device="cuda", requires_grad=True)
     stage = PipelineStage(part, rank, size, torch.device("cuda"), input_args=(sample,), output_args=(sample,))
     schedule = Schedule1F1B(stage, n_microbatches=8, loss_fn=lambda out, _: out.square().mean())
     optimizer = torch.optim.AdamW(part.parameters())
     for _ in range(3):
-        x = torch.randn(32, 64, WIDTH, device="cuda")
+        x = torch.randn(8 * rows, 64, WIDTH, device="cuda")
         arguments = (x,) if rank == 0 else ()
         schedule.step(*arguments, target=x) if rank == size - 1 else schedule.step(*arguments)
         optimizer.step()
