@@ -247,7 +247,7 @@ def check(
         status, said, output = record("plain", whole, [])
         if status:
             raise RuntimeError(f"{found.name} ended with exit status {status}: {said[-500:]}")
-        found.by_category = categories(next(output.glob("rank0.pkl")))
+        found.by_category = categories(min(output.glob("rank*.pkl")))
         if kept is not None:
             return found
         small = f"{whole},room={search.room}"
