@@ -12,7 +12,7 @@ from memdiag.results.recording import RunMemory, RunSummary
 from tests.analyzers.heaps import MIB, Heap
 
 
-@pytest.mark.parametrize(("more", "expected"), [(0, False), (4 * MIB, True)])
+@pytest.mark.parametrize(("more", "expected"), [(0, False), (512, False), (4 * MIB, True)])
 def test_a_reserved_peak_at_another_moment_is_stated(more, expected):
     heap = Heap()
     heap.segment(0, 40 * MIB)

@@ -123,9 +123,9 @@ def _device(report: Report, device: DeviceReport) -> Iterator[str]:
         phrase("record.reserved", bytes=format_bytes(peak.reserved_bytes)) if peak.reserved_bytes is not None else ""
     )
     allocated = phrase("record.allocated", bytes=format_bytes(peak.allocated_bytes))
-    reserved_peak = device.peak.reserved_bytes
-    if reserved_peak is not None and peak.reserved_bytes is not None and reserved_peak > peak.reserved_bytes:
-        more = phrase("record.reserved.most", bytes=format_bytes(reserved_peak))
+    most, here = device.peak.reserved_bytes, peak.reserved_bytes
+    if most is not None and here is not None and most > here and format_bytes(most) != format_bytes(here):
+        more = phrase("record.reserved.most", bytes=format_bytes(most))
         allocated = joined((allocated, more), "; ")
     title = phrase("record.at_failure") if peak.kind == "oom" else phrase("record.peak")
     yield row(title, phrase("record.usage", usage=joined((reserved, allocated), ", "), place=place))
