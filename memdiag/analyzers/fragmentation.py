@@ -112,6 +112,7 @@ def _out_of_memory(here: DeviceMoment) -> Iterator[Finding]:
                 *outside_evidence(here, facts),
                 *fit_evidence(here),
                 *history_evidence(here),
+                *_state_evidence(here),
             ),
             present(
                 *here.settings.offers(*_before_settings(here, judgement)),

@@ -38,7 +38,7 @@ def _useless(result: WhatIf) -> str:
     if result.num_ooms:
         return phrase("offered.fails.still") if result.num_recorded_ooms else phrase("offered.fails")
     if result.num_recorded_ooms:
-        return ""
+        return phrase("offered.rest") if result.is_rest_too_large else ""
     nothing = trifle(result.baseline_bytes, result.calibration_error_bytes)
     if result.saved_bytes < -nothing:
         return phrase("offered.more", bytes=format_bytes(-result.saved_bytes))
@@ -118,8 +118,8 @@ def is_relevant(result: WhatIf) -> bool:
 
 
 def is_solution(result: WhatIf) -> bool:
-    """Returns True if every allocation that failed in the recording succeeds in the replay."""
-    return bool(result.num_recorded_ooms) and not result.num_ooms
+    """Returns True if every allocation that failed in the recording succeeds in the replay, and the rest may fit."""
+    return bool(result.num_recorded_ooms) and not result.num_ooms and not result.is_rest_too_large
 
 
 def is_stuck(results: Iterable[WhatIf]) -> bool:

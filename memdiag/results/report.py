@@ -210,6 +210,8 @@ class WhatIf:
         rejection_reason: Why the replay shows that this is not a remedy, or "" if it is one.
         starts_with_live_tensors: Whether tensors were allocated before the first event; the replay chooses their
             addresses, so the result is approximate.
+        is_rest_too_large: Whether memory ran out in the first step, and a complete step needs more than the device has
+            (estimated). To get past the recorded failure is then no solution.
     """
 
     device: int
@@ -227,6 +229,7 @@ class WhatIf:
     num_driver_calls: int = 0
     rejection_reason: str = ""
     starts_with_live_tensors: bool = False
+    is_rest_too_large: bool = False
 
     @property
     def is_offered(self) -> bool:

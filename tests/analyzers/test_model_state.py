@@ -9,6 +9,8 @@ import pytest
 
 from memdiag.analyzers import fragmentation, peak
 from memdiag.analyzers.support.context import Context
+from memdiag.diagnosis.refuted import is_solution, judged_results
+from memdiag.results.report import WhatIf
 from memdiag.trace.recording import Optimizer, ProcessMarks, RecordingEnd
 from memdiag.trace.schema import CATEGORIES, PHASES
 from tests.analyzers.heaps import MIB
@@ -37,6 +39,13 @@ def failed(heap, *, available, optimizers=(ADAMW,), backend="cuda"):
 
 def found(trace):
     return next(each for each in fragmentation.analyze(trace, Context()) if each.code == "MD206")
+
+
+def test_getting_past_the_failure_is_no_solution_if_a_complete_step_does_not_fit():
+    result = WhatIf(0, "export X=1", ("MD201",), False, 100 * MIB, 0, 0, 0, 1, "exact", "")
+    for is_too_large in (False, True):
+        [judged] = judged_results([replace(result, is_rest_too_large=is_too_large)])
+        assert judged.is_offered == is_solution(judged) == (not is_too_large)
 
 
 def needed(finding):

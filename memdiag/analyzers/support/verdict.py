@@ -193,6 +193,8 @@ def _prediction(finding: Finding | None, result: WhatIf | None, results: Sequenc
         if is_least:
             return phrase("verdict.predicted.least", saving=amount, basis=basis)
         return phrase("verdict.predicted.code", saving=amount, basis=basis)
+    if any(result.is_rest_too_large for result in results):
+        return phrase("verdict.predicted.rest")
     if results:
         return phrase("verdict.predicted.stuck" if is_stuck(results) else "verdict.predicted.none", count=len(results))
     return phrase("verdict.predicted.unknown" if replay else "verdict.predicted.skipped")

@@ -21,6 +21,8 @@ from memdiag.analyzers.support.candidates import candidates
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.habits_judged import CODES as _HABITS
 from memdiag.analyzers.support.habits_judged import answered
+from memdiag.analyzers.support.model_state import state_out_of_reach
+from memdiag.analyzers.support.moments import look
 from memdiag.analyzers.support.offered import offered
 from memdiag.analyzers.support.pools_judged import is_calibrated, judged
 from memdiag.diagnosis.refuted import judged_results
@@ -57,7 +59,8 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
         lines = {**_lines(settings, mine), **{line: () for line in obvious if line not in _lines(settings, mine)}}
         with contextlib.suppress(MemdiagError):  # the file has settings that its allocator would refuse
             replays = _Replays.of(trace, view.device, settings)
-            results += judged_results(list(replays.results(lines)))
+            beyond = state_out_of_reach(look(view, settings)) is not None
+            results += judged_results([replace(each, is_rest_too_large=beyond) for each in replays.results(lines)])
             answers = (
                 (_answered(replays.subject, view, finding) if finding in asked else finding) for finding in found
             )

@@ -123,9 +123,9 @@ def _device(report: Report, device: DeviceReport) -> Iterator[str]:
         phrase("record.reserved", bytes=format_bytes(peak.reserved_bytes)) if peak.reserved_bytes is not None else ""
     )
     allocated = phrase("record.allocated", bytes=format_bytes(peak.allocated_bytes))
-    most, here = device.peak.reserved_bytes, peak.reserved_bytes
-    if most is not None and here is not None and most > here and format_bytes(most) != format_bytes(here):
-        more = phrase("record.reserved.most", bytes=format_bytes(most))
+    highest, here = device.peak.reserved_bytes, peak.reserved_bytes
+    if highest is not None and here is not None and highest > here and format_bytes(highest) != format_bytes(here):
+        more = phrase("record.reserved.most", bytes=format_bytes(highest))
         allocated = joined((allocated, more), "; ")
     title = phrase("record.at_failure") if peak.kind == "oom" else phrase("record.peak")
     yield row(title, phrase("record.usage", usage=joined((reserved, allocated), ", "), place=place))
