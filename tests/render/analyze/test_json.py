@@ -95,6 +95,7 @@ def test_keys_in_order(samples):
             "num_driver_calls",
             "rejection_reason",
             "starts_with_live_tensors",
+            "is_rest_too_large",
         ),
     ]
     finding = shown["findings"][0]
