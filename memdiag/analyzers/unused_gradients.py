@@ -40,9 +40,8 @@ _WHOLE = "model.requires_grad_(False)  # the model without an optimizer"
 
 USED = "grad of "  # begins the name of a gradient that a recorder saw at an optimizer's step
 _OF_NO_MODULE = USED + "parameter "  # of a tensor that is in no module
-_COPIES = (
-    100  # a tensor that is optimized itself, such as an image, is smaller than the unused gradients by this factor
-)
+# A tensor that is optimized itself, such as an image, is smaller than the unused gradients by this factor.
+_COPIES = 100
 _GRADIENT, _PARAMETER, _ACTIVATION = (CATEGORIES.index(name) for name in ("gradient", "parameter", "activation"))
 _BACKWARD = PHASES.index("backward")
 _TRAINING = [PHASES.index(name) for name in ("forward", "backward", "optimizer")]
