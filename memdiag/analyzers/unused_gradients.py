@@ -4,7 +4,8 @@ Autograd computes a gradient for each parameter that requires one: also for a te
 a loss, and for layers that the optimizer does not get. Nothing uses these gradients, and the ``zero_grad`` of an
 optimizer does not free them. memdiag recognises them in two ways:
 
-* a recorder saw which gradients the optimizers used: these are others, of the size of a parameter, that outlive a step;
+* a recorder saw which gradients the optimizers used: these are others, of the size of a parameter, that outlive a step
+  or are freed together with those;
 * ``zero_grad`` freed other gradients in each of several steps, but never these.
 """
 
@@ -25,7 +26,7 @@ from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
 from memdiag.trace.distinct import occurrences
 from memdiag.trace.model import Trace
-from memdiag.trace.schema import CATEGORIES, OOM, PHASES
+from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
@@ -96,8 +97,18 @@ def _others(view: DeviceView, made: Array, used: Array) -> Array:
     tensors = view.device.tensors
     outlive = _is_kept(view, made) & (tensors.step_alloc[made] <= tensors.step_alloc[made[used]].max())
     outlive |= tensors.step_free[made] > tensors.step_alloc[made]
+    outlive |= _are_freed_with(view, made, made[used])
     sizes = tensors.requested_bytes[_not_updated(view, made[used])]
     found: Array = made[~used & outlive & np.isin(tensors.requested_bytes[made], sizes)]
+    return found
+
+
+def _are_freed_with(view: DeviceView, rows: Array, used: Array) -> Array:
+    """Returns which tensors are freed together with used gradients, by ``model.zero_grad()`` at the end of a step."""
+    events, freed = view.device.events, view.device.tensors.free_requested_at
+    num_allocations = np.append(np.cumsum(events.action == ALLOC), -1)  # no two frees are together across an allocation
+    is_freed = np.append((events.phase != _BACKWARD), False)[freed[rows]]
+    found: Array = is_freed & np.isin(num_allocations[freed[rows]], num_allocations[freed[used]])
     return found
 
 

@@ -42,6 +42,29 @@ class NewEachStep(HasTeacher):
     is_each_new = True
 
 
+class ZeroedTogether(HasTeacher):
+    """``model.zero_grad()`` frees all gradients after the optimizer's step."""
+
+    def _backward(self, activations, size):
+        self.unused = ()
+        super()._backward(activations, size)
+
+    def _zero_grad(self):
+        for gradient in self.unused:
+            self.free(gradient)
+        super()._zero_grad()
+
+
+class FreedEarly(ZeroedTogether):
+    """The program frees the gradients that no optimizer uses before the optimizer's step."""
+
+    def _optimize(self):
+        for gradient in self.unused:
+            self.free(gradient)
+        self.unused = ()
+        super()._optimize()
+
+
 def trained(program, steps=5, **options):
     program.initialise()
     for _ in range(steps):
@@ -94,12 +117,16 @@ def test_without_zero_grad_all_gradients_accumulate():
     assert not found(trained(Accumulates()))
 
 
-@pytest.mark.parametrize("program", [HasTeacher, NewEachStep])
+@pytest.mark.parametrize("program", [HasTeacher, NewEachStep, ZeroedTogether])
 def test_gradients_that_a_recorder_saw_at_no_step_of_an_optimizer(program):
     (finding,) = found(named(trained(program())))
     assert finding.evidence[0].value == 2 * SIZE
     assert finding.evidence[-1].where == "teacher.*.weight"
     assert finding.fixes[0].change == "model.teacher.requires_grad_(False)"
+
+
+def test_gradients_that_are_freed_before_the_step_of_the_optimizer():
+    assert not found(named(trained(FreedEarly())))
 
 
 @pytest.mark.parametrize(
