@@ -29,11 +29,18 @@ CODES: dict[str, str] = {"MD134": "data stays on the device during the training"
 SHARE = 0.05  # of live bytes, for each call site
 FLOOR = 64 * MIB
 CAUSE_SHARE = 0.2  # of all call sites together, from which on they are the first thing to change after a failure
-FEWEST_STEPS = 2  # without a recorder
+FEWEST_STEPS = 2  # without a recorder; with one, the first step is enough for data of many batches
+BATCHES = 16  # raw images, for example, are larger than what the model gets, but not by this factor
 NUM_PLACES = 3
 
 _DATA = _UNKNOWN, _INPUT = [CATEGORIES.index(name) for name in ("unknown", "input")]
-_MODELS = ("/torch/nn/", "/copy.py", "/torch/serialization.py", "/safetensors/torch.py")  # copies of a model
+_MODELS = (  # they make, copy or load models and the states of optimizers
+    "/torch/nn/",
+    "/torch/optim/",
+    "/copy.py",
+    "/torch/serialization.py",
+    "/safetensors/torch.py",
+)
 _BACKWARD = PHASES.index("backward")
 _TRAINING = [PHASES.index(name) for name in ("forward", "backward", "optimizer")]
 
@@ -55,6 +62,8 @@ def _resident(view: DeviceView) -> Iterator[Finding]:
         return
     is_data = np.isin(tensors.category, _DATA) & (tensors.alloc_at >= 0) & (tensors.alloc_at < training[0])
     is_data &= (tensors.free_requested_at > training[-1]) & _made_by_program(view.trace)[tensors.stack]
+    if len(np.unique(device.events.step[training])) < FEWEST_STEPS:
+        is_data &= _is_larger_than_batch(view)
     total = int(tensors.block_bytes[view.live].sum())
     least = max(SHARE * total, FLOOR)
     places = [place for place in by_place(view, view.live[is_data[view.live]]) if place.bytes >= least]
@@ -96,8 +105,16 @@ def _resident(view: DeviceView) -> Iterator[Finding]:
     )
 
 
+def _is_larger_than_batch(view: DeviceView) -> Array:
+    """Returns which tensors are too large to be the batch of the first step, which is live until the second one."""
+    tensors = view.device.tensors
+    inputs = tensors.requested_bytes[tensors.category == _INPUT]
+    found: Array = (tensors.category == _UNKNOWN) & (tensors.requested_bytes >= BATCHES * inputs.sum())
+    return found if len(inputs) else np.zeros(len(tensors), bool)
+
+
 def _made_by_program(trace: Trace) -> Array:
-    """Returns, by stack, whether a line of the program is on it, and nothing that makes, copies or loads models."""
+    """Returns, by stack, whether a line of the program is on it, and nothing of ``_MODELS``."""
     frames = trace.stacks.frames
     is_user = np.array([frame.is_user for frame in frames], bool)
     is_model = np.array([any(part in frame.filename.replace("\\", "/") for part in _MODELS) for frame in frames], bool)

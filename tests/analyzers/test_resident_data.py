@@ -19,6 +19,8 @@ LOAD = (Frame("/app/train.py", 15, "load"), Frame("/app/train.py", 88, "main"))
 COPY = (Frame("/env/lib/python3.11/copy.py", 150, "deepcopy"), *LOAD)
 BY_MODULE = (Frame("/env/lib/python3.11/site-packages/torch/nn/init.py", 50, "zeros_"), *LOAD)
 
+BY_OPTIMIZER = (Frame("/env/lib/python3.11/site-packages/torch/optim/adagrad.py", 90, "__init__"), *LOAD)
+
 
 def trained(frames=LOAD, steps=3, *, is_freed=False, size=DATA, backend="cuda", fails=False):
     program = Training()
@@ -51,6 +53,7 @@ def test_a_data_set_is_information_with_the_saving():
     [
         {"frames": COPY},
         {"frames": BY_MODULE},
+        {"frames": BY_OPTIMIZER},
         {"frames": ()},
         {"steps": 1},
         {"is_freed": True},
@@ -68,6 +71,26 @@ def test_after_a_failure_the_data_is_the_cause():
     assert finding.severity == "critical"
     assert '.to("npu"' in finding.fixes[0].change
     assert build_report(trace).verdict.code == "MD134"
+
+
+@pytest.mark.parametrize(
+    ("category", "size", "is_found"),
+    [("unknown", 64, True), ("unknown", 63, False), ("input", 512, False)],  # the batch has 4 MiB
+)
+def test_a_failure_in_the_first_step(category, size, is_found):
+    """The batch of the first step is live until the second step; data is many times larger than what the model gets."""
+    program = Training()
+    program.initialise()
+    program.alloc(size * MIB, LOAD, category)
+    program.step(until="forward")
+    program.fail(256 * MIB, forward(1))
+    trace = program.trace()
+    assert not found(trace)  # without a recorder
+    (device,) = trace.devices
+    kinds = [CATEGORIES.index(name) for name, _, _ in program.truth]
+    tensors = device.tensors.replace(category=np.array(kinds, np.int8))
+    trace = replace(trace, bases={**trace.bases, "phase": "marks"}, devices=(replace(device, tensors=tensors),))
+    assert bool(found(trace)) == is_found
 
 
 @pytest.mark.parametrize(("category", "severity"), [("unknown", "critical"), ("input", "warning")])
