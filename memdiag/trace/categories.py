@@ -27,7 +27,7 @@ evidence stays unknown. The rules are:
   a recorder saw gradients in them (gradient_as_bucket_view).
 
 Tensors that are live at the end of the trace get the category of earlier tensors with the same stack and size, if there
-are any.
+are any. One that a forward allocated and that has outlived all of them is an activation.
 """
 
 from __future__ import annotations
@@ -253,8 +253,12 @@ def _like_earlier(category: Array, lives: Lives, stack: Array, size: Array) -> A
     same = wanted[place] == key[earlier]
     votes = np.zeros((len(wanted), len(schema.CATEGORIES)), np.int64)
     np.add.at(votes, (place[same], category[earlier[same]]), 1)
+    longest = np.zeros(len(wanted), np.int64)
+    np.maximum.at(longest, place[same], lives.num_allocs[earlier[same]])
     row = np.searchsorted(wanted, key[unsure])
-    heard = votes[row].sum(axis=1) > 0
+    # in forward, what outlives all earlier ones is saved: autocast converts the input of a softmax at its call site
+    outlives = (lives.phase_alloc[unsure] == FORWARD) & (lives.num_allocs[unsure] > longest[row])
+    heard = (votes[row].sum(axis=1) > 0) & ~outlives
     result = category.copy()
     result[unsure[heard]] = votes[row[heard]].argmax(axis=1)
     return result
