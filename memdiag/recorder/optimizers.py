@@ -1,6 +1,6 @@
-"""Optimizers that exist when a program runs out of memory before its first step.
+"""Optimizers that exist, also before their first step.
 
-Their state will still be allocated.
+If a program runs out of memory before, their state will still be allocated.
 """
 
 from __future__ import annotations
@@ -14,26 +14,65 @@ from .guard import contained
 _MOST = 64
 
 
-@contained
-def optimizers(device_type: str) -> list[dict[str, Any]]:
-    """Returns class, trained parameters on such devices, and state-determining settings of the existing optimizers."""
+def existing_optimizers() -> list[Any]:
+    """Returns the optimizers that exist, at most ``_MOST``, those of torch.optim first."""
     base = import_module("torch.optim.optimizer").Optimizer
     found = [each for each in gc.get_objects() if issubclass(type(each), base)]
-    return [_facts_of(optimizer, device_type) for optimizer in found[:_MOST]]
+    return sorted(found, key=lambda each: not _is_torch(each))[:_MOST]
 
 
-def _facts_of(optimizer: Any, device_type: str) -> dict[str, Any]:
+@contained
+def optimizers(device_type: str) -> list[dict[str, Any]]:
+    """Returns class, trained parameters on such devices, and state-determining settings of the existing optimizers.
+
+    Optimizers without a parameter of their own are left out, such as the wrappers of Accelerate and Lightning.
+    """
+    layers = import_module("torch.nn")
+    embeddings = (layers.Embedding, layers.EmbeddingBag)
+    sparse = {id(each.weight) for each in gc.get_objects() if issubclass(type(each), embeddings) and each.sparse}
+    seen: set[int] = set()
+    rows = []
+    for optimizer in existing_optimizers():
+        tensors = [tensor for group in getattr(optimizer, "param_groups", None) or [] for tensor in group["params"]]
+        own = [tensor for tensor in tensors if id(tensor) not in seen]
+        if own or not tensors:
+            rows.append(_facts_of(optimizer, own, sparse, device_type))
+        seen.update(map(id, own))
+    return rows
+
+
+def _facts_of(optimizer: Any, tensors: list[Any], sparse: set[int], device_type: str) -> dict[str, Any]:
     groups = getattr(optimizer, "param_groups", None) or []
-    tensors = [tensor for group in groups for tensor in group["params"]]
-    local = [getattr(tensor, "_local_tensor", tensor) for tensor in tensors if tensor.requires_grad]
-    trained = [each for each in local if each.device.type == device_type]
+    local = [(id(tensor), _local(tensor)) for tensor in tensors if tensor.requires_grad]
+    trained = [(key, each) for key, each in local if each.device.type == device_type]
+    name, module = type(optimizer).__name__, type(optimizer).__module__
+    if hasattr(import_module("torch.optim"), name) and not _is_torch(optimizer):  # its state may have other sizes
+        name = f"{module.partition('.')[0]}.{name}"
     return {
-        "class": type(optimizer).__name__,
-        "parameter_bytes": sum(int(each.numel()) * int(each.element_size()) for each in trained),
-        "num_elements": sum(int(each.numel()) for each in trained),
+        "class": name,
+        "parameter_bytes": sum(_bytes_of(each) for _, each in trained),
+        "sparse_bytes": sum(_bytes_of(each) for key, each in trained if key in sparse),
+        "num_elements": sum(int(each.numel()) for _, each in trained),
         "num_parameters": len(tensors),
         "num_states": len(getattr(optimizer, "state", ())),
         "amsgrad": any(bool(group.get("amsgrad")) for group in groups),
         "momentum": any(bool(group.get("momentum")) for group in groups),
         "centered": any(bool(group.get("centered")) for group in groups),
     }
+
+
+def _is_torch(optimizer: Any) -> bool:
+    return type(optimizer).__module__.startswith("torch.optim.")
+
+
+def _local(parameter: Any) -> Any:
+    """Returns the shard of a parameter on this rank; FSDP1 gathers the whole parameter for forward and backward."""
+    for name in ("_local_tensor", "_local_shard"):
+        shard = getattr(parameter, name, None)
+        if shard is not None:
+            return shard
+    return parameter
+
+
+def _bytes_of(tensor: Any) -> int:
+    return int(tensor.numel()) * int(tensor.element_size())

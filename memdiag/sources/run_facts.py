@@ -169,7 +169,8 @@ def _optimizer(row: Mapping[str, Any]) -> Optimizer | None:
     if not name or size is None or states is None:
         return None
     settings = frozenset(key for key in _SETTINGS if row.get(key) is True)
-    return Optimizer(name, size, states, settings, _count(row.get("num_elements"), _MOST_BYTES) or 0)
+    elements, sparse = (_count(row.get(key), _MOST_BYTES) or 0 for key in ("num_elements", "sparse_bytes"))
+    return Optimizer(name, size, states, settings, elements, sparse)
 
 
 def _text(value: Any) -> str:

@@ -32,11 +32,12 @@ class Optimizer:
     """An optimizer that existed when a run failed in its first step.
 
     Attributes:
-        name: Class name.
+        name: Class name; with the package if it is the name of another class in torch.optim.
         parameter_bytes: Bytes of its parameters on the device that require gradients.
         num_states: Number of parameters that already had state.
         settings: Which of "amsgrad", "momentum" and "centered" are on; each adds to the state.
         num_elements: Number of elements of these parameters; 0 if unknown.
+        sparse_bytes: Bytes of those parameters that get sparse gradients.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Optimizer:
     num_states: int
     settings: frozenset[str]
     num_elements: int = 0
+    sparse_bytes: int = 0
 
     @property
     def states_per_parameter(self) -> int | None:

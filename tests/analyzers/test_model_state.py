@@ -104,3 +104,8 @@ def test_the_need_depends_on_the_optimizer(optimizers, factor, heap):
 def test_frozen_parameters_need_no_gradients_and_no_states(heap):
     lora = Optimizer("AdamW", 10 * MIB, 0, frozenset())
     assert needed(found(failed(heap, available=700 * MIB, optimizers=[lora]))) == [PARAMETERS + 3 * 10 * MIB]
+
+
+def test_sparse_gradients_depend_on_the_batch(heap):
+    sparse = Optimizer("SparseAdam", PARAMETERS, 0, frozenset(), sparse_bytes=PARAMETERS)
+    assert needed(found(failed(heap, available=700 * MIB, optimizers=[sparse]))) == [3 * PARAMETERS]

@@ -23,7 +23,7 @@ class ModelState:
     Attributes:
         optimizers: Classes of the optimizers.
         parameters: All parameters and buffers.
-        gradients: Of the parameters that the optimizers update.
+        gradients: Of the parameters that the optimizers update, except sparse ones, which depend on the batch.
         states: Of the optimizers.
         states_in_8_bits: The same if each element of them has 8 bits.
     """
@@ -53,7 +53,7 @@ def model_state(view: DeviceView) -> ModelState | None:
     return ModelState(
         tuple(dict.fromkeys(each.name for each in known)),
         max(parameters, trained),
-        trained,
+        trained - sum(each.sparse_bytes for each in known),
         sum(number * each.parameter_bytes for each, number in pairs),
         sum(number * (each.num_elements or each.parameter_bytes // 4) for each, number in pairs),
     )

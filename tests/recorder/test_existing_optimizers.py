@@ -1,0 +1,41 @@
+"""The recorder knows the optimizers that exist, also those that have not made a step."""
+
+from __future__ import annotations
+
+import json
+
+FACTS = """
+import json, torch
+from memdiag.recorder.optimizers import optimizers
+
+class Wrapper(torch.optim.Optimizer):  # as in Accelerate
+    def __init__(self, inner):
+        self.inner = inner
+
+    @property
+    def param_groups(self):
+        return self.inner.param_groups
+
+class AdamW(torch.optim.Optimizer):  # another one of the same name
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+
+table = torch.nn.Embedding(10, 4, sparse=True)
+layer = torch.nn.Linear(4, 4, bias=False)
+gathered = torch.nn.Parameter(torch.zeros(64))
+gathered._local_shard = torch.zeros(8)  # as in FSDP1
+alive = [Wrapper(torch.optim.SGD([*table.parameters(), *layer.parameters()], momentum=0.9))]
+alive += [torch.optim.Adam([gathered]), AdamW([torch.nn.Parameter(torch.zeros(2))])]
+rows = {row["class"]: row for row in optimizers("cpu")}
+keys = ("parameter_bytes", "sparse_bytes", "num_elements", "momentum")
+print(json.dumps({name: [row[key] for key in keys] for name, row in rows.items()}))
+"""
+
+
+def test_wrappers_sparse_gradients_shards_and_other_libraries(cpu):
+    run = cpu("-c", FACTS, recorded=False)
+    assert json.loads(run.done.stdout) == {
+        "SGD": [4 * (40 + 16), 160, 56, True],
+        "Adam": [32, 0, 8, False],
+        "__main__.AdamW": [8, 0, 2, False],
+    }
