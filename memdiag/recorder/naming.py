@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .marks import GRADIENT, INPUT, OPTIMIZER_STATE, PARAMETER, Marks
+from .optimizers import existing_optimizers
 from .storages import storages_of
 
 # Wrappers that add themselves to the path of every module.
@@ -49,6 +50,7 @@ class Naming:
         self._optimizers: dict[int, tuple[int, int]] = {}  # size of the state, and how often it was seen
         self._observed: dict[int, int] = {}
         self._places: dict[int, list[int]] = {}  # addresses of the first and last parameter of each optimizer
+        self._is_first_step = True  # of any optimizer
         self._stepping: Any = None  # weak: the optimizer whose step is running, or was ended by an error
 
     def _look(self, at: Any, mark: int) -> int:
@@ -98,6 +100,7 @@ class Naming:
     def begin(self, mark: int) -> None:
         """Records all tensors again, since recording begins in the middle of the training."""
         self._optimizers.clear()
+        self._is_first_step = True
         self.look(mark)
 
     def look(self, mark: int) -> None:
@@ -116,8 +119,14 @@ class Naming:
     def gradients(self, optimizer: Any, mark: int) -> None:
         """Records the gradients that an optimizer is about to use.
 
-        Usually their addresses are those of the previous step.
+        Usually their addresses are those of the previous step. Other optimizers may step later or rarely, so the first
+        step records their gradients as well.
         """
+        if self._is_first_step:
+            self._is_first_step = False
+            for other in existing_optimizers():
+                if other is not optimizer:
+                    self._gradients_of(other, self._look(other, mark))
         with contextlib.suppress(TypeError):  # an optimizer of another library may have slots
             self._stepping = weakref.ref(optimizer)
         self._follow(optimizer, mark)
@@ -126,17 +135,17 @@ class Naming:
         addresses = _addresses(gradients)
         if addresses and self._marks.see_again(group, addresses, mark):
             return
-        parameters = [parameter for part in optimizer.param_groups for parameter in part["params"]]
-        if any(id(parameter) not in self._parameters for parameter in parameters):
-            self._meet(optimizer, parameters, mark)
-        rows = [
-            row
-            for parameter, gradient in zip(parameters, gradients)
-            if (row := self._gradient(parameter, gradient, mark)) >= 0
-        ]
+        rows = self._gradients_of(optimizer, mark)
         # only if all gradients have plain memory
         if addresses and len(rows) == sum(gradient is not None for gradient in gradients):
             self._marks.remember(group, addresses, rows, mark)
+
+    def _gradients_of(self, optimizer: Any, mark: int) -> list[int]:
+        parameters = [parameter for part in optimizer.param_groups for parameter in part["params"]]
+        if any(id(parameter) not in self._parameters for parameter in parameters):
+            self._meet(optimizer, parameters, mark)
+        rows = (self._gradient(parameter, parameter.grad, mark) for parameter in parameters)
+        return [row for row in rows if row >= 0]
 
     def _follow(self, optimizer: Any, mark: int) -> None:
         """Records the parameters of the models again if those of an optimizer are in other memory (``p.data = …``)."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import memdiag
+
 FACTS = """
 import json, torch
 from memdiag.recorder.optimizers import optimizers
@@ -31,6 +33,17 @@ keys = ("parameter_bytes", "sparse_bytes", "num_elements", "momentum")
 print(json.dumps({name: [row[key] for key in keys] for name, row in rows.items()}))
 """
 
+RARE = """
+import torch
+layers = [torch.nn.Linear(300, 300, bias=False) for _ in range(2)]
+model = torch.nn.Sequential(*layers).to(device)
+often, rare = (torch.optim.SGD(layer.parameters()) for layer in layers)
+for _ in range(3):
+    often.zero_grad()
+    model(torch.ones(1, 300, device=device)).sum().backward()
+    often.step()
+"""
+
 
 def test_wrappers_sparse_gradients_shards_and_other_libraries(cpu):
     run = cpu("-c", FACTS, recorded=False)
@@ -39,3 +52,11 @@ def test_wrappers_sparse_gradients_shards_and_other_libraries(cpu):
         "Adam": [32, 0, 8, False],
         "__main__.AdamW": [8, 0, 2, False],
     }
+
+
+def test_gradients_of_an_optimizer_without_a_step_are_named(accelerator):
+    device = accelerator.device
+    imports = "import torch_npu\n" if device == "npu" else ""
+    run = accelerator("-c", f"device = {device!r}\n{imports}{RARE}")
+    trace = memdiag.load(run.path(0))
+    assert {"grad of 0.weight", "grad of 1.weight"} <= set(trace.strings)
