@@ -106,6 +106,12 @@ def test_frozen_parameters_need_no_gradients_and_no_states(heap):
     assert needed(found(failed(heap, available=700 * MIB, optimizers=[lora]))) == [PARAMETERS + 3 * 10 * MIB]
 
 
+@pytest.mark.parametrize(("available", "key"), [(1001, "remedies.optimizer"), (999, "remedies.shard")])
+def test_adamw_with_8_bits_has_two_states_also_in_place_of_one(available, key, heap):
+    momentum = Optimizer("SGD", PARAMETERS, 0, frozenset({"momentum"}))
+    assert found(failed(heap, available=available * MIB, optimizers=[momentum])).fixes[0].title.key == key
+
+
 def test_sparse_gradients_depend_on_the_batch(heap):
     sparse = Optimizer("SparseAdam", PARAMETERS, 0, frozenset(), sparse_bytes=PARAMETERS)
     assert needed(found(failed(heap, available=700 * MIB, optimizers=[sparse]))) == [3 * PARAMETERS]

@@ -13,6 +13,7 @@ from memdiag.trace.schema import CATEGORIES
 
 MOST = 4  # optimizers: with one for each parameter, backward runs the steps, and gradients are not live together
 
+_STATES_OF_ADAMW = 2
 _PARAMETER = CATEGORIES.index("parameter")
 
 
@@ -25,7 +26,7 @@ class ModelState:
         parameters: All parameters and buffers.
         gradients: Of the parameters that the optimizers update, except sparse ones, which depend on the batch.
         states: Of the optimizers.
-        states_in_8_bits: The same if each element of them has 8 bits.
+        states_in_8_bits: The two states of AdamW with 8 bits for each element, which would replace them.
     """
 
     optimizers: tuple[str, ...]
@@ -55,7 +56,7 @@ def model_state(view: DeviceView) -> ModelState | None:
         max(parameters, trained),
         trained - sum(each.sparse_bytes for each in known),
         sum(number * each.parameter_bytes for each, number in pairs),
-        sum(number * (each.num_elements or each.parameter_bytes // 4) for each, number in pairs),
+        _STATES_OF_ADAMW * sum(each.num_elements or each.parameter_bytes // 4 for each in known),
     )
 
 
