@@ -19,6 +19,7 @@ from memdiag.analyzers.support.sites import by_place, first_finding
 from memdiag.analyzers.support.without import peak_without, saving_without
 from memdiag.results.finding import Evidence, Finding, Fix, Severity
 from memdiag.text import phrase
+from memdiag.trace.distinct import occurrences
 from memdiag.trace.model import Trace
 from memdiag.trace.schema import CATEGORIES, OOM, PHASES
 from memdiag.trace.table import Array
@@ -31,6 +32,7 @@ FLOOR = 64 * MIB
 CAUSE_SHARE = 0.2  # of all call sites together, from which on they are the first thing to change after a failure
 FEWEST_STEPS = 2  # without a recorder; with one, the first step is enough for data of many batches
 BATCHES = 16  # raw images, for example, are larger than what the model gets, but not by this factor
+COPIES = 3  # such as both states of Adam and an average, for each parameter
 NUM_PLACES = 3
 
 _DATA = _UNKNOWN, _INPUT = [CATEGORIES.index(name) for name in ("unknown", "input")]
@@ -41,6 +43,7 @@ _MODELS = (  # they make, copy or load models and the states of optimizers
     "/torch/serialization.py",
     "/safetensors/torch.py",
 )
+_PARAMETER = CATEGORIES.index("parameter")
 _BACKWARD = PHASES.index("backward")
 _TRAINING = [PHASES.index(name) for name in ("forward", "backward", "optimizer")]
 
@@ -58,10 +61,11 @@ def _resident(view: DeviceView) -> Iterator[Finding]:
     device, tensors = view.device, view.device.tensors
     training = np.flatnonzero(np.isin(device.events.phase, _TRAINING))
     with_backward = np.unique(device.events.step[device.events.phase == _BACKWARD])
-    if not len(training) or (view.trace.bases["phase"] != "marks" and len(with_backward) < FEWEST_STEPS):
+    if not _is_training(view.trace, len(with_backward)) or not len(training):
         return
     is_data = np.isin(tensors.category, _DATA) & (tensors.alloc_at >= 0) & (tensors.alloc_at < training[0])
     is_data &= (tensors.free_requested_at > training[-1]) & _made_by_program(view.trace)[tensors.stack]
+    is_data &= ~_may_be_copies(view)
     if len(np.unique(device.events.step[training])) < FEWEST_STEPS:
         is_data &= _is_larger_than_batch(view)
     total = int(tensors.block_bytes[view.live].sum())
@@ -103,6 +107,30 @@ def _resident(view: DeviceView) -> Iterator[Finding]:
         saving_without(device, rows),
         held,
     )
+
+
+def _is_training(trace: Trace, num_backward: int) -> bool:
+    """Returns whether the trace shows a training: in inference, such tensors may be a cache for keys and values."""
+    recorded = trace.recorded
+    is_known = trace.bases["phase"] == "marks" and recorded is not None and len(recorded.ended.optimizers) > 0
+    return is_known or num_backward >= (1 if trace.bases["phase"] == "marks" else FEWEST_STEPS)
+
+
+def _may_be_copies(view: DeviceView) -> Array:
+    """Returns which tensors may be averages, states or float32 copies that the program itself keeps for the parameters.
+
+    They have the sizes of parameters, and are at most COPIES for each parameter.
+    """
+    tensors = view.device.tensors
+    parameters = tensors.requested_bytes[view.live[tensors.category[view.live] == _PARAMETER]]
+    others = tensors.requested_bytes[view.live[tensors.category[view.live] == _UNKNOWN]]
+    own = tensors.requested_bytes
+    found: Array = np.zeros(len(tensors), bool)
+    for size in (own, own // 2):  # also with 32 bits instead of 16
+        number = occurrences(parameters, size)
+        found |= (number > 0) & (occurrences(others, own) <= COPIES * number)
+    found &= tensors.category == _UNKNOWN
+    return found
 
 
 def _is_larger_than_batch(view: DeviceView) -> Array:
