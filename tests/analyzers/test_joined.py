@@ -46,6 +46,15 @@ def pieces(heap):
     return heap
 
 
+def test_a_free_block_that_is_large_enough_is_named(heap):
+    heap.segment(0, 200 * MIB)
+    heap.alloc(0, 40 * MIB, where="keep1")
+    heap.oom(64 * MIB, device_free=0, where="big2")
+    assert any(
+        "A block of 160.00 MiB in the right pool and stream" in reason for reason in told(heap).judgement.reasons
+    )
+
+
 def test_free_bytes_in_pieces_are_fragmentation(pieces):
     pieces.oom(50 * MIB, device_free=4 * MIB, where="big3")
     only = told(pieces)

@@ -81,7 +81,7 @@ def cause(failure: Failure, message: Message) -> Judgement:
     judgement = classify(facts)
     confidence: Confidence = "medium" if judgement.confidence == "high" and not failure.exact else judgement.confidence
     reasons = (
-        *_decisive(facts, judgement),
+        *_decisive(failure, facts, judgement),
         *_pieces(failure, facts),
         *_whereabouts(failure),
         *_live(failure),
@@ -90,7 +90,7 @@ def cause(failure: Failure, message: Message) -> Judgement:
     return replace(judgement, confidence=confidence, reasons=reasons)
 
 
-def _decisive(facts: Facts, judgement: Judgement) -> Iterator[str]:
+def _decisive(failure: Failure, facts: Facts, judgement: Judgement) -> Iterator[str]:
     """Yields the arithmetic behind a verdict, with the numbers of the trace."""
     wanted, left = format_bytes(facts.requested), format_bytes(facts.free)
     reserved, within = format_bytes(facts.reserved), (_in_blocks(facts),) if facts.missing <= 0 else (_short(facts),)
@@ -114,8 +114,9 @@ def _decisive(facts: Facts, judgement: Judgement) -> Iterator[str]:
             yield from judgement.reasons[:-1]  # the last one compares printed numbers
             yield from within
         case "slack" | "both":
-            if facts.fits:
-                yield phrase("cause.block", enough=_enough(facts))
+            if facts.fits and failure.fit is not None:
+                largest = format_bytes(failure.fit.largest_free_bytes)
+                yield phrase("cause.block", enough=_enough(facts), largest=largest)
             else:
                 yield _in_blocks(facts)
         case "full" if facts.missing <= 0:
