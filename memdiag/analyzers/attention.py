@@ -23,10 +23,10 @@ from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name
 from memdiag.analyzers.support.sites import by_place, first_finding
 from memdiag.analyzers.support.without import saving_without
-from memdiag.results.finding import Evidence, Finding, Fix
+from memdiag.results.finding import Evidence, Finding, Fix, Severity
 from memdiag.text import phrase
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.schema import LIFETIMES, PHASES
+from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM, PHASES
 from memdiag.trace.table import Array
 from memdiag.units import KIB, MIB, format_bytes
 
@@ -37,7 +37,7 @@ LARGER = 2  # times the tensors before and after
 NUM_BEFORE = 3  # queries, keys and values
 MIN_MADE = 2  # the product of queries and keys, and its softmax
 FLOOR = 64 * MIB
-SHARE, WARNING_SHARE = 0.05, 0.1  # fraction of allocated memory
+SHARE, WARNING_SHARE, CRITICAL_SHARE = 0.05, 0.1, 1 / 3  # fraction of allocated memory; critical only if it ran out
 NUM_PLACES = 3
 _RATIOS = (1, 2, 4)  # of the bytes of two types: the mask of dropout has one byte for each element
 _CONVERTED = 2  # bytes of float32 for one of bfloat16
@@ -45,7 +45,8 @@ _NAME = re.compile(r"attn|attention", re.IGNORECASE)
 _PYTORCHS = "multi_head_attention_forward"  # of nn.MultiheadAttention
 _PROJECTION = "_in_projection"  # of nn.MultiheadAttention, packed or not
 _NORM = re.compile(r"norm", re.IGNORECASE)  # "self_attn.q_norm", "post_attention_layernorm"
-_SAVED = LIFETIMES.index("forward_to_backward")
+_SAVED, _UNKNOWN = LIFETIMES.index("forward_to_backward"), LIFETIMES.index("unknown")
+_ACTIVATION = CATEGORIES.index("activation")
 _BRIEF = [LIFETIMES.index(name) for name in ("temporary", "within_phase")]
 _PASSES = [PHASES.index(name) for name in ("forward", "backward")]
 
@@ -66,7 +67,7 @@ def find_weights(view: DeviceView) -> list[Array]:
     order, module = order[others], module[others]
     if not len(order):
         return []
-    size, is_saved = tensors.requested_bytes[order], tensors.lifetime[order] == _SAVED
+    size, is_saved = tensors.requested_bytes[order], _is_saved(view)[order]
     begins = np.flatnonzero(np.append(True, np.diff(module) != 0))
     found = []
     for first, end in zip(begins.tolist(), [*begins[1:].tolist(), len(order)], strict=True):
@@ -88,6 +89,14 @@ def find_weights(view: DeviceView) -> list[Array]:
         if len(at) >= MIN_MADE and len(kept) and _is_attention(view, int(kept[0])):
             found.append(kept)
     return found
+
+
+def _is_saved(view: DeviceView) -> Array:
+    """Returns which tensors backward needs; those live when memory ran out in a first forward are activations."""
+    tensors = view.device.tensors
+    is_open = (tensors.lifetime == _UNKNOWN) & (tensors.free_completed_at >= view.device.num_events)
+    saved: Array = (tensors.lifetime == _SAVED) | is_open & (tensors.category == _ACTIVATION)
+    return saved
 
 
 def _is_attention(view: DeviceView, row: int) -> bool:
@@ -118,7 +127,7 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
     yield Finding(
         "MD131",
         phrase("attention.title", bytes=format_bytes(kept)),
-        "warning" if kept >= WARNING_SHARE * allocated else "info",
+        _severity(view, kept / max(allocated, 1)),
         device.device,
         (
             Evidence(phrase("attention.kept"), kept, "bytes", moment_name(device, view.at)),
@@ -131,6 +140,13 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
         saving=saving_without(device, _with_copies(device, np.concatenate(every)), at_most=kept),
         weight_bytes=kept,
     )
+
+
+def _severity(view: DeviceView, share: float) -> Severity:
+    """Returns the severity of weights that hold a fraction of allocated memory."""
+    if share >= CRITICAL_SHARE and view.device.events.action[view.at] == OOM:
+        return "critical"
+    return "warning" if share >= WARNING_SHARE else "info"
 
 
 def _with_copies(device: DeviceTrace, weights: Array) -> Array:

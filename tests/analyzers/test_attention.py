@@ -9,7 +9,8 @@ import pytest
 
 from memdiag.analyzers import attention, kept_chains
 from memdiag.analyzers.support.context import Context
-from memdiag.trace.schema import LIFETIMES, PHASES
+from memdiag.analyzers.support.joined import join
+from memdiag.trace.schema import CATEGORIES, LIFETIMES, PHASES
 from tests.analyzers.heaps import MIB, Heap
 
 ATTENTION = "attention.py:31 forward"
@@ -19,14 +20,14 @@ WEIGHTS = ((64, False), (64, False), (64, True), (16, True), (64, True))
 PROJECTED = ((4, True), (4, True), (4, True))
 
 
-def layers(heap, weights=WEIGHTS, projected=PROJECTED, after=4, count=4, where=ATTENTION, gradients=0):
+def layers(heap, weights=WEIGHTS, projected=PROJECTED, after=4, count=4, where=ATTENTION, gradients=0, live=""):
     """Returns the trace of calls of an attention, then ``gradients`` of the weights that are live at the same time.
 
-    All retained tensors are freed at the end.
+    All retained tensors are freed at the end; with ``live``, a category, they have it, and memory runs out before.
     """
-    heap.segment(0, 4000 * MIB)
-    at, saved, kept = 0, [], []
     calls = [*((each, "linear.py:134 forward") for each in projected), *((each, where) for each in weights)]
+    heap.segment(0, (count * (sum(size for (size, _), _ in calls) + after) if live else 4000) * MIB)
+    at, saved, kept = 0, [], []
     for _ in range(count):
         for (size, keep), site in [*calls, ((after, True), where)]:
             heap.alloc(at, size * MIB, where=[*site.split(", "), "model.py:12 block"])
@@ -40,17 +41,22 @@ def layers(heap, weights=WEIGHTS, projected=PROJECTED, after=4, count=4, where=A
         heap.alloc(at + 64 * number, 64 * MIB)
     for number in range(gradients):
         heap.free(at + 64 * number, 64 * MIB)
-    for address, size in kept:
+    if live:
+        heap.oom(540 * MIB, device_free=0)  # more than is free
+    for address, size in [] if live else kept:
         heap.free(address, size)
     trace = heap.trace()
     (device,) = trace.devices
     tensors = device.tensors
     by_time = np.argsort(np.argsort(tensors.alloc_at))
     saved = np.array([*saved, *[False] * gradients])[by_time]
-    lifetime = np.where(saved, LIFETIMES.index("forward_to_backward"), LIFETIMES.index("temporary"))
+    lifetime = np.where(
+        saved, LIFETIMES.index("unknown" if live else "forward_to_backward"), LIFETIMES.index("temporary")
+    )
+    category = np.where(saved, CATEGORIES.index(live or "activation"), CATEGORIES.index("temporary"))
     is_backward = by_time >= len(by_time) - gradients
     phase = np.where(is_backward, PHASES.index("backward"), PHASES.index("forward"))
-    tensors = tensors.replace(lifetime=lifetime, phase_alloc=phase)
+    tensors = tensors.replace(lifetime=lifetime, phase_alloc=phase, category=category)
     return replace(trace, devices=(replace(device, tensors=tensors),))
 
 
@@ -80,6 +86,16 @@ def test_weights_that_autocast_converts_for_softmax_count_with_the_product_of_16
     assert not found(
         layers(Heap(), weights=weights, projected=((32, True),))
     )  # a projection of the size of the product
+
+
+@pytest.mark.parametrize(("category", "severity"), [("activation", "critical"), ("temporary", None)])
+def test_weights_live_when_memory_runs_out_in_a_first_forward_count(category, severity, heap):
+    assert [each.severity for each in found(layers(heap, live=category))] == ([severity] if severity else [])
+
+
+def test_the_report_on_the_failure_suggests_another_attention_first(heap):
+    (message,) = join(None, replace(layers(heap, live="activation"), backend="cuda")).messages
+    assert message.findings[0].code == "MD131"
 
 
 def test_pytorchs_own_module_only_needs_an_argument(heap):

@@ -54,9 +54,8 @@ _KEPT = ("MD106", "MD127", "MD128", "MD129", "MD132", "MD133", "MD134")
 _ARRANGEMENT = frozenset(
     {"MD112", "MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD208", "MD301", "MD403", *_KEPT}
 )
-_AMOUNT = frozenset(
-    {"MD101", "MD102", "MD103", "MD104", "MD105", "MD111", "MD112", "MD203", "MD206", "MD208", "MD301", "MD302", *_KEPT}
-)
+_PARTS = ("MD101", "MD102", "MD103", "MD104", "MD105", "MD131")  # of the peak
+_AMOUNT = frozenset({*_PARTS, "MD111", "MD112", "MD203", "MD206", "MD208", "MD301", "MD302", *_KEPT})
 _OUTSIDE = frozenset({"MD206", "MD301"})
 _RELEVANT: dict[Cause, frozenset[str]] = {
     "fragmentation": _ARRANGEMENT,
