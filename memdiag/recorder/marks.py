@@ -110,6 +110,11 @@ class Marks:
         self._groups: dict[int, tuple[list[int], list[int], int]] = {}
         self._calls: dict[str, dict[str, int]] = {}  # by function: lines that called it, and how often
 
+    def name_of_one(self, text: str) -> int:
+        """Returns a new number for a name, which other tensors may have, too."""
+        self.names.append(text)
+        return len(self.names) - 1
+
     def name(self, text: str) -> int:
         """Returns the number of a name."""
         number = self._numbers.get(text)

@@ -110,8 +110,10 @@ class Naming:
             if root is None:
                 continue
             for path, parameter in root.named_parameters():
-                name = self._parameters[id(parameter)] = clean(path)
-                self._gradients.pop(id(parameter), None)
+                name = clean(path)
+                if self._parameters.get(id(parameter)) != name:
+                    self._parameters[id(parameter)] = name
+                    self._gradients.pop(id(parameter), None)
                 self._see(parameter, PARAMETER, name, mark)
             for path, buffer in root.named_buffers():
                 self._see(buffer, PARAMETER, clean(path), mark)
@@ -160,7 +162,8 @@ class Naming:
             return -1
         number = self._gradients.get(id(parameter))
         if number is None:
-            number = self._gradients[id(parameter)] = self._marks.name("grad of " + self._name(parameter))
+            # A number for each parameter: the parameters of two models may have the same names.
+            number = self._gradients[id(parameter)] = self._marks.name_of_one("grad of " + self._name(parameter))
         if type(gradient) is not self._torch.Tensor or gradient.layout is not self._torch.strided:
             self._see(gradient, GRADIENT, self._marks.names[number], mark)
             return -1

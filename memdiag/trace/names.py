@@ -56,13 +56,15 @@ def name_tensors(
     """
     strings = list(trace.strings)
     places = _Places(trace.stacks)
-    numbers: dict[str, int] = {}
+    numbers: dict[tuple[str, int], int] = {}
+    first = {text: row for row, text in reversed(list(enumerate(recorded.names)))}
 
-    def number(text: str) -> int:
-        if text not in numbers:
-            numbers[text] = len(strings)
+    def number(text: str, row: int = -1) -> int:
+        key = (text, -1 if first.get(text, row) == row else row)  # a repeated name is of another tensor: it stays apart
+        if key not in numbers:
+            numbers[key] = len(strings)
             strings.append(text)
-        return numbers[text]
+        return numbers[key]
 
     devices = []
     for device, names_seen in zip(trace.devices, seen, strict=True):
@@ -72,10 +74,10 @@ def name_tensors(
 
 
 def _names(
-    device: DeviceTrace, seen: Array, recorded: ProcessMarks, places: _Places, number: Callable[[str], int]
+    device: DeviceTrace, seen: Array, recorded: ProcessMarks, places: _Places, number: Callable[..., int]
 ) -> Array:
     tensors = device.tensors
-    name = _each(seen, lambda row: number(recorded.names[row]))
+    name = _each(seen, lambda row: number(recorded.names[row], row))
     rest = np.flatnonzero(name < 0)
     module = np.append(module_at(recorded, device), UNNAMED)[tensors.alloc_at[rest]]
     module[tensors.alloc_at[rest] < 0] = UNNAMED

@@ -44,6 +44,16 @@ for _ in range(3):
     often.step()
 """
 
+TWO_MODELS = """
+import torch
+models = [torch.nn.Linear(300, 300, bias=False).to(device) for _ in range(2)]
+optimizers = [torch.optim.SGD(model.parameters()) for model in models]
+for _ in range(3):
+    for model, optimizer in zip(models, optimizers):
+        model(torch.ones(1, 300, device=device)).sum().backward()
+        optimizer.step()
+"""
+
 
 def test_wrappers_sparse_gradients_shards_and_other_libraries(cpu):
     run = cpu("-c", FACTS, recorded=False)
@@ -60,3 +70,10 @@ def test_gradients_of_an_optimizer_without_a_step_are_named(accelerator):
     run = accelerator("-c", f"device = {device!r}\n{imports}{RARE}")
     trace = memdiag.load(run.path(0))
     assert {"grad of 0.weight", "grad of 1.weight"} <= set(trace.strings)
+
+
+def test_gradients_of_two_models_with_the_same_names_stay_apart(accelerator):
+    device = accelerator.device
+    imports = "import torch_npu\n" if device == "npu" else ""
+    run = accelerator("-c", f"device = {device!r}\n{imports}{TWO_MODELS}")
+    assert memdiag.load(run.path(0)).strings.count("grad of weight") == 2
