@@ -141,6 +141,12 @@ SEARCHES = {
     "stable-baselines3 SAC": Search("{batch}", "90MiB", 2600, low=1500),
     "pytorch/examples minGPT-ddp, 2 ranks": Search("trainer_config.batch_size={batch}", "2206MiB", 35, low=29),
     "pytorch/examples imagenet, DDP of 2 by mp.spawn": Search("-b {batch}", "1058MiB", 36, low=20),
+    "DeepSpeed ZeRO-1, rank 3 of 8": Search("batch={batch}", "3388MiB", 12, low=4),
+    "PyTorch pipelining, rank 3 of 8": Search("batch={batch}", "2670MiB", 90, low=40),
+    "torchtitan Llama 3, rank 3 of 8": Search("--training.local_batch_size {batch}", "1912MiB", 12, low=4),
+    "DeepSpeed ZeRO-3, rank 3 of 8": Search("batch={batch}", "3492MiB", 12, low=4),
+    "DeepSpeed ZeRO-2, rank 3 of 8": Search("batch={batch}", "3388MiB", 12, low=4),
+    "DeepSpeed ZeRO-2, optimizer on the host, rank 3 of 8": Search("batch={batch}", "3388MiB", 12, low=4),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
@@ -187,6 +193,17 @@ NPU_SEARCHES = {
         low=40,
     ),
     "pytorch/examples vae": Search("--batch-size {batch}", "25MiB", 256, low=190),
+    "stable-baselines3 A2C": Search("{batch}", "4MiB", 2600, low=1500),
+    "stable-baselines3 PPO": Search("{batch}", "4MiB", 2600, low=1500),
+    "stable-baselines3 SAC": Search("{batch}", "26MiB", 2600, low=1500),
+    "TRL GRPOTrainer with generation": Search("--batch {batch}", "64MiB", 32, low=4),
+    "PyTorch-GAN dcgan": Search("--batch_size {batch}", "138MiB", 80, low=48),
+    "minGPT chargpt, gpt-mini": Search("--trainer.batch_size={batch}", "240MiB", 14, low=4),
+    "fastai fine_tune of a resnet18": Search("{batch}", "226MiB", 16, low=3),
+    "TRL DPOTrainer": Search("--batch {batch}", "1354MiB", 8, low=2),
+    "nanoGPT DDP of 2": Search("--batch_size={batch}", "1928MiB", 80, low=50),
+    "pytorch/examples minGPT-ddp, 2 ranks": Search("trainer_config.batch_size={batch}", "2016MiB", 35, low=29),
+    "timm train.py, resnet50, 96 images": Search("-b {batch}", "1056MiB", 12, low=4),
 }
 
 
