@@ -150,7 +150,9 @@ def _too_little(here: DeviceMoment, facts: Facts, judgement: Judgement, evidence
         title = phrase("fragmentation.capacity", asked=asked)
         if state is not None:
             have = format_bytes(available_bytes(here) or 0)
-            title = phrase("fragmentation.state", needed=format_bytes(state.total), available=have)
+            needs = {"needed": format_bytes(state.total), "available": have}
+            title = phrase("fragmentation.state", **needs)
+            title = phrase("fragmentation.state.least", **needs) if state.is_least else title
         elif facts.missing <= 0:
             title = phrase("fragmentation.full", asked=asked, left=format_bytes(facts.usable))
             evidence = [*evidence, *split_evidence(here)]
@@ -179,8 +181,10 @@ def _state_evidence(here: DeviceMoment) -> Iterator[Evidence]:
     """Yields what the training needs in each optimizer step, if memory ran out in the first one."""
     state = model_state(here.view)
     if state is not None:
-        names = phrase("fragmentation.state.of", names=", ".join(state.optimizers))
-        yield Evidence(phrase("fragmentation.state.needed"), state.total, "bytes", names)
+        names = ", ".join(state.optimizers)
+        which = phrase("fragmentation.state.of", names=names)
+        which = phrase("fragmentation.state.without", names=names) if state.is_least else which
+        yield Evidence(phrase("fragmentation.state.needed"), state.total, "bytes", which)
 
 
 def _stranded(here: DeviceMoment, moment: str = "") -> list[Finding]:

@@ -17,6 +17,7 @@ from tests.analyzers.heaps import MIB
 
 PARAMETERS = 400 * MIB
 ADAMW = Optimizer("AdamW", PARAMETERS, 0, frozenset())
+UNKNOWN = Optimizer("Muon", PARAMETERS, 0, frozenset())
 
 
 def failed(heap, *, available, optimizers=(ADAMW,), backend="cuda"):
@@ -89,7 +90,8 @@ def test_states_of_8_bits_or_on_the_host_are_offered_if_they_fit(backend, elemen
     ("optimizers", "factor"),
     [
         ([], None),
-        ([Optimizer("Unknown", PARAMETERS, 0, frozenset())], None),
+        ([UNKNOWN], 2),
+        ([UNKNOWN, ADAMW], 2),  # the one may contain the other
         ([ADAMW] * 5, None),  # one for each parameter
         ([Optimizer("SGD", PARAMETERS, 0, frozenset())], 2),
         ([Optimizer("SGD", PARAMETERS, 0, frozenset({"momentum"}))], 3),
@@ -99,6 +101,13 @@ def test_states_of_8_bits_or_on_the_host_are_offered_if_they_fit(backend, elemen
 def test_the_need_depends_on_the_optimizer(optimizers, factor, heap):
     finding = found(failed(heap, available=700 * MIB, optimizers=optimizers))
     assert needed(finding) == ([factor * PARAMETERS] if factor else [])
+
+
+def test_an_unknown_optimizer_needs_at_least_parameters_and_gradients(heap):
+    finding = found(failed(heap, available=700 * MIB, optimizers=[UNKNOWN]))
+    assert "parameters and gradients alone need about 800.00 MiB" in finding.title
+    assert "without the states of Muon" in next(each.where for each in finding.evidence if each.value == 800 * MIB)
+    assert finding.fixes[0].title.key == "remedies.shard"
 
 
 def test_frozen_parameters_need_no_gradients_and_no_states(heap):

@@ -37,10 +37,8 @@ def depends_on_batch(here: DeviceMoment) -> bool:
 def way_to_need_less(here: DeviceMoment) -> str:
     """Returns the remedy (a key of the catalogue) that remains if no setting gets past a failure."""
     if (state := state_out_of_reach(here)) is not None:
-        rest = state.parameters + state.gradients
-        rest += (
-            0 if here.view.trace.backend == "npu" else state.states_in_8_bits
-        )  # there, MindSpeed keeps it on the host
+        on_host = here.view.trace.backend == "npu"  # MindSpeed keeps the states there
+        rest = state.parameters + state.gradients + (0 if on_host else state.states_in_8_bits)
         return "smaller-optimizer" if state.states and rest <= (available_bytes(here) or 0) else "shard"
     if depends_on_batch(here):
         return "smaller-batch"

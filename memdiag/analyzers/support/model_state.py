@@ -27,6 +27,7 @@ class ModelState:
         gradients: Of the parameters that the optimizers update, except sparse ones, which depend on the batch.
         states: Of the optimizers.
         states_in_8_bits: The two states of AdamW with 8 bits for each element, which would replace them.
+        is_least: Whether an optimizer is of a class whose states are unknown, and count as none.
     """
 
     optimizers: tuple[str, ...]
@@ -34,6 +35,7 @@ class ModelState:
     gradients: int
     states: int
     states_in_8_bits: int
+    is_least: bool = False
 
     @property
     def total(self) -> int:
@@ -45,18 +47,20 @@ def model_state(view: DeviceView) -> ModelState | None:
     """Returns the state of the training that failed in its first step; None if unknown."""
     recorded, tensors = view.trace.recorded, view.device.tensors
     known = recorded.ended.optimizers if recorded is not None else ()
-    numbers = [each.states_per_parameter for each in known]
-    if not known or len(known) > MOST or None in numbers or len(view.trace.devices) > 1:
+    if not known or len(known) > MOST or len(view.trace.devices) > 1:
         return None
-    pairs = [(each, number) for each, number in zip(known, numbers, strict=True) if number is not None]
+    is_least = any(each.states_per_parameter is None for each in known)
+    if is_least:  # it may contain one of the others
+        known = (max(known, key=lambda each: each.parameter_bytes),)
     trained = sum(each.parameter_bytes for each in known)
     parameters = int(tensors.block_bytes[view.live[tensors.category[view.live] == _PARAMETER]].sum())
     return ModelState(
         tuple(dict.fromkeys(each.name for each in known)),
         max(parameters, trained),
         trained - sum(each.sparse_bytes for each in known),
-        sum(number * each.parameter_bytes for each, number in pairs),
+        sum((each.states_per_parameter or 0) * each.parameter_bytes for each in known),
         _STATES_OF_ADAMW * sum(each.num_elements or each.parameter_bytes // 4 for each in known),
+        is_least,
     )
 
 
