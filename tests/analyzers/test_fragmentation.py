@@ -53,16 +53,17 @@ def test_a_failure_that_no_setting_gets_past_gets_a_smaller_batch(heap):
 
 
 @pytest.mark.parametrize(
-    ("phase", "category", "key"),
+    ("phase", "category", "where", "key"),
     [
-        ("optimizer", "optimizer_state", "remedies.optimizer"),
-        ("optimizer", "gradient", "remedies.see-live"),
-        ("backward", "optimizer_state", "remedies.see-live"),
+        ("optimizer", "optimizer_state", "/lib/torch/optim/adam.py:9 step", "remedies.optimizer"),
+        ("optimizer", "optimizer_state", "/lib/bitsandbytes/optim/optimizer.py:9 step", "remedies.shard"),
+        ("optimizer", "gradient", "", "remedies.see-live"),
+        ("backward", "optimizer_state", "", "remedies.see-live"),
     ],
 )
-def test_an_optimizer_without_room_for_its_state_needs_fewer_bits(phase, category, key, heap):
+def test_an_optimizer_without_room_for_its_state_needs_fewer_bits(phase, category, where, key, heap):
     heap.segment(0, 400 * MIB)
-    heap.alloc(0, 400 * MIB)
+    heap.alloc(0, 400 * MIB, where=where)
     heap.oom(40 * MIB, device_free=MIB)
     trace = heap.trace(capacity_bytes=410 * MIB)
     (device,) = trace.devices

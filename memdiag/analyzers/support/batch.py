@@ -8,10 +8,12 @@ from memdiag.analyzers.support.model_state import available_bytes, state_out_of_
 from memdiag.analyzers.support.moments import DeviceMoment
 from memdiag.diagnosis.thresholds import LITTLE_OF_BATCH
 from memdiag.trace.schema import CATEGORIES, PHASES
+from memdiag.trace.table import Array
 
 _NOT_OF_THE_BATCH = np.array(
     [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")]
 )
+_FEW_BITS = ("/bitsandbytes/optim/", "/torchao/optim/")
 _NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "optimizer")])
 
 
@@ -42,7 +44,16 @@ def way_to_need_less(here: DeviceMoment) -> str:
         return "smaller-optimizer" if state.states and rest <= (available_bytes(here) or 0) else "shard"
     if depends_on_batch(here):
         return "smaller-batch"
-    device = here.device
-    is_step = device.events.phase[here.at] == PHASES.index("optimizer")
-    has_state = (device.tensors.category[here.view.live] == CATEGORIES.index("optimizer_state")).any()
-    return "smaller-optimizer" if is_step and has_state else "see-live"
+    tensors, live = here.device.tensors, here.view.live
+    states = live[tensors.category[live] == CATEGORIES.index("optimizer_state")]
+    if here.device.events.phase[here.at] != PHASES.index("optimizer") or not len(states):
+        return "see-live"
+    return "shard" if _have_few_bits(here, states) else "smaller-optimizer"
+
+
+def _have_few_bits(here: DeviceMoment, states: Array) -> bool:
+    """Returns whether a library of optimizers with 8 or 4 bits allocated these optimizer states."""
+    stacks = here.view.trace.stacks
+    paths = [frame.filename.replace("\\", "/") for frame in stacks.frames]
+    of_library = stacks.with_frame(np.array([any(part in path for part in _FEW_BITS) for path in paths], bool))
+    return bool(np.append(of_library, False)[here.device.tensors.stack[states]].any())
