@@ -10,11 +10,11 @@ import numpy as np
 
 from memdiag.allocator.as_trace import Simulated, as_trace
 from memdiag.allocator.calibration.calibrate import Calibration, described_best
-from memdiag.allocator.calibration.continuation import Continuation, continuation_of
+from memdiag.allocator.calibration.continuation import EARLIER_STEP, Continuation, continuation_of
 from memdiag.allocator.calibration.limits import Limits
 from memdiag.allocator.policies import POLICIES
 from memdiag.allocator.policies.parameters import parameters
-from memdiag.allocator.result import Replay, Replayer
+from memdiag.allocator.result import OUT_OF_MEMORY, UNDEFINED, Replay, Replayer
 from memdiag.allocator.scenario import Beginning, Scenario
 from memdiag.allocator.versions.conf import Conf
 from memdiag.allocator.versions.rules import Rules
@@ -72,6 +72,14 @@ class Subject:
     def continuation(self) -> Continuation | None:
         """The probable requests after the first failed one; None: none failed, or there is no basis for an estimate."""
         return continuation_of(self.trace, self.device, self.workload)
+
+    def rest_fails(self, scenario: Scenario) -> bool:
+        """Returns whether a later request fails if the step of the failure continues like an earlier step."""
+        follows = self.continuation
+        if follows is None or follows.basis != EARLIER_STEP or POLICIES[scenario.policy].standing != "native":
+            return False
+        replay = self.replayer(follows.workload, scenario, Beginning(keep_start=self.is_recorded(scenario)))
+        return bool(np.isin(replay.status[follows.failed_call :], (OUT_OF_MEMORY, UNDEFINED)).any())
 
     def on_card(self, capacity: int) -> Scenario:
         """Returns the recorded settings on a card of ``capacity`` bytes and the recorded memory outside the allocator.

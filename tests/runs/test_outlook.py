@@ -147,6 +147,15 @@ def test_an_earlier_step_tells_what_follows(recording, cut):
     assert abs(rest_of_run.peak_reserved_bytes - actual.peak_reserved_bytes) <= 2 * MIB
 
 
+def test_getting_past_a_failure_does_not_suffice_if_the_rest_of_the_step_does_not_fit(recording, cut):
+    whole = subject_of(recording)
+    subject = cut(number_in_step(whole, 2, 0.2))
+    roomy = replace(subject.recorded, capacity_bytes=1024 * GIB)
+    needed = predict(whole, roomy)[0].peak_allocated_bytes
+    assert not subject.rest_fails(roomy)
+    assert subject.rest_fails(replace(roomy, capacity_bytes=needed - 2 * MIB))
+
+
 def test_what_follows_frees_what_the_program_freed(recording, cut):
     """The estimated rest frees no tensor twice, and its step retains as much as the step before."""
     work = cut(number_in_step(subject_of(recording), 2, 0.4)).continuation.workload

@@ -60,7 +60,9 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
         with contextlib.suppress(MemdiagError):  # the file has settings that its allocator would refuse
             replays = _Replays.of(trace, view.device, settings)
             beyond = state_out_of_reach(look(view, settings)) is not None
-            results += judged_results([replace(each, is_rest_too_large=beyond) for each in replays.results(lines)])
+            results += judged_results(
+                [replace(each, is_rest_too_large=each.is_rest_too_large or beyond) for each in replays.results(lines)]
+            )
             answers = (
                 (_answered(replays.subject, view, finding) if finding in asked else finding) for finding in found
             )
@@ -143,11 +145,12 @@ class _Replays:
         if conf is None:
             return
         found = self.subject.calibration
+        scenario = replace(self.subject.recorded, conf=conf)
         try:
-            replay = self.subject.replay(replace(self.subject.recorded, conf=conf), log=False)
+            replay = self.subject.replay(scenario, log=False)
         except MemdiagError:  # the version that was recorded refuses these settings
             return
-        peak = int(replay.reserved.max(initial=0))
+        peak, num_ooms = int(replay.reserved.max(initial=0)), int(replay.ooms.max(initial=0))
         yield WhatIf(
             device=self.subject.device.device,
             change=line,
@@ -156,7 +159,7 @@ class _Replays:
             peak_reserved_bytes=peak,
             saved_bytes=(self.subject.comparable_peak or 0) - peak,
             calibration_error_bytes=found.error_bytes or 0,
-            num_ooms=int(replay.ooms.max(initial=0)),
+            num_ooms=num_ooms,
             num_recorded_ooms=self.recorded_ooms,
             calibration=phrase(
                 "verdict.exact" if found.is_exact else "verdict.partly", exact=found.exact or 0, events=found.events
@@ -165,4 +168,5 @@ class _Replays:
             num_retries=int(replay.retries.max(initial=0)),
             starts_with_live_tensors=bool(len(self.subject.workload.start.block_off)),
             num_driver_calls=int(replay.device_allocs.max(initial=0)) + int(replay.device_frees.max(initial=0)),
+            is_rest_too_large=bool(self.recorded_ooms) and not num_ooms and self.subject.rest_fails(scenario),
         )
