@@ -17,6 +17,7 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.batch import way_to_need_less
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.failure_cause import classified
+from memdiag.analyzers.support.first_forward import outgrows_free_memory
 from memdiag.analyzers.support.free_memory_evidence import (
     above_active,
     fit_evidence,
@@ -93,7 +94,8 @@ def _out_of_memory(here: DeviceMoment) -> Iterator[Finding]:
     in_all = Evidence(phrase("fragmentation.in-all"), free, "bytes", here.name)
     # In one block, the free bytes and the driver's remaining memory would have served it.
     facts, judgement = classified(here)
-    if facts.missing > facts.pool or (judgement.verdict == "capacity" and facts.fits is False):
+    is_capacity = facts.missing > facts.pool or (judgement.verdict == "capacity" and facts.fits is False)
+    if is_capacity or outgrows_free_memory(here):
         yield _too_little(here, facts, judgement, [*evidence, in_all])
     elif here.device.has_addresses and not here.fit.fits:
         sizes = {"asked": format_bytes(wanted), "lost": format_bytes(here.lost_bytes if here.is_split_known else free)}

@@ -26,6 +26,7 @@ from memdiag.analyzers.support.failures import (
     nearest,
     numbers,
 )
+from memdiag.analyzers.support.first_forward import growth_of_first_forward
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.growth import GrowingMemory, despite_growth
 from memdiag.diagnosis.refuted import is_stuck, setting_first, without_refuted
@@ -123,7 +124,7 @@ class _Joiner:
         """Returns a message with cause, ledger and findings of a failure."""
         found = self._report(failure)
         special = found.findings if found else ()
-        judgement, growth = cause(failure, message), _growth(special)
+        judgement, growth = cause(failure, message), _growth(special) or growth_of_first_forward(failure.here)
         if growth is not None:
             judgement = despite_growth(judgement, facts_of(failure, message), growth)
         if failure.count > 1:
