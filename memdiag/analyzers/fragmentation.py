@@ -158,7 +158,7 @@ def _too_little(here: DeviceMoment, facts: Facts, judgement: Judgement, evidence
         elif facts.missing <= 0:
             title = phrase("fragmentation.full", asked=asked, left=format_bytes(facts.usable))
             evidence = [*evidence, *split_evidence(here)]
-        if facts.outside is None or facts.outside >= here.usage["reserved"] * WARN_SHARE:
+        if facts.foreign is None or facts.foreign >= here.usage["reserved"] * WARN_SHARE:
             others = offer("list-processes", situation, when=phrase("fragmentation.others.when"))
     name = "one-tensor" if facts.asks_for_half else way_to_need_less(here)
     need_less = offer(name, situation, caveat=phrase("remedies.see-live.caveat"))

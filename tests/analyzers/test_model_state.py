@@ -20,11 +20,11 @@ ADAMW = Optimizer("AdamW", PARAMETERS, 0, frozenset())
 UNKNOWN = Optimizer("Muon", PARAMETERS, 0, frozenset())
 
 
-def failed(heap, *, available, optimizers=(ADAMW,), backend="cuda"):
+def failed(heap, *, available, optimizers=(ADAMW,), backend="cuda", where=""):
     """Returns a training that ran out of memory in the forward of its first step; activations take the rest of it."""
     activations = available - PARAMETERS - 50 * MIB
     heap.segment(0, PARAMETERS + activations)
-    heap.alloc(0, PARAMETERS)
+    heap.alloc(0, PARAMETERS, where=where)
     heap.alloc(400, activations)
     heap.oom(200 * MIB, device_free=50 * MIB)
     trace = heap.trace(capacity_bytes=available + 10 * MIB)
@@ -108,6 +108,20 @@ def test_an_unknown_optimizer_needs_at_least_parameters_and_gradients(heap):
     assert "parameters and gradients alone need about 800.00 MiB" in finding.title
     assert "without the states of Muon" in next(each.where for each in finding.evidence if each.value == 800 * MIB)
     assert finding.fixes[0].title.key == "remedies.shard"
+
+
+def test_the_need_is_unknown_if_a_library_divides_the_parameters(heap):
+    where = "/lib/deepspeed/runtime/zero/stage_1_and_2.py:500 __init__"
+    assert not needed(found(failed(heap, available=700 * MIB, where=where)))
+
+
+@pytest.mark.parametrize(("device", "is_offered"), [("", True), ("cuda:h100-80g", False)])
+def test_no_other_process_uses_a_simulated_device(device, is_offered, heap):
+    trace = failed(heap, available=999 * MIB)
+    trace = replace(trace, devices=(replace(trace.devices[0], capacity_bytes=2000 * MIB),))
+    marks = replace(trace.recorded, ended=RecordingEnd(reason="oom", phantom_device=device))
+    keys = {fix.title.key for fix in found(replace(trace, recorded=marks)).fixes}
+    assert ("remedies.who" in keys) == is_offered
 
 
 def test_frozen_parameters_need_no_gradients_and_no_states(heap):

@@ -47,12 +47,15 @@ def facts_of(failure: Failure, message: Message | None = None) -> Facts:
     )
     allocated, active = failure.usage["allocated"], failure.active_bytes
     pool = 0 if failure.is_private else failure.private_bytes(free=True)
-    left = failure.here.device_free_bytes
+    left, total = failure.here.device_free_bytes, failure.device.capacity_bytes
+    recorded = failure.view.trace.recorded
+    if not is_printed and total and left is not None and recorded is not None and recorded.ended.phantom_device:
+        printed = replace(printed, process=total - left)  # no other process uses a simulated device
     return replace(
         printed,
         request=failure.request_bytes,
         requested=failure.segment_bytes,
-        total=printed.total if printed.total is not None else failure.device.capacity_bytes,
+        total=printed.total if printed.total is not None else total,
         free=left if left is not None else printed.free,
         allocated=max(allocated if allocated >= 0 else active, 0) + pool,
         reserved=failure.usage["reserved"] if failure.usage["reserved"] >= 0 else None,

@@ -1,7 +1,7 @@
 """A first forward pass in which memory ran out, while it still kept more and more activations.
 
-Nothing shows how much the rest of the pass needs. If little was free compared with what the pass had kept so far, a
-setting that makes the free memory usable gets only a little further.
+Nothing shows how much the rest of the pass needs. If little memory was free compared with what the pass had kept so
+far, the rest would probably have filled it, too: a setting that makes it usable does not help.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from memdiag.trace.schema import CATEGORIES
 MOST = 4  # optimizers: with one for each parameter, backward runs the steps, and gradients are not live together
 
 _STATES_OF_ADAMW = 2
+_DIVIDING = "/deepspeed/"
 _PARAMETER = CATEGORIES.index("parameter")
 
 
@@ -47,7 +48,7 @@ def model_state(view: DeviceView) -> ModelState | None:
     """Returns the state of the training that failed in its first step; None if unknown."""
     recorded, tensors = view.trace.recorded, view.device.tensors
     known = recorded.ended.optimizers if recorded is not None else ()
-    if not known or len(known) > MOST or len(view.trace.devices) > 1:
+    if not known or len(known) > MOST or len(view.trace.devices) > 1 or _is_divided(view):
         return None
     is_least = any(each.states_per_parameter is None for each in known)
     if is_least:  # it may contain one of the others
@@ -62,6 +63,11 @@ def model_state(view: DeviceView) -> ModelState | None:
         _STATES_OF_ADAMW * sum(each.num_elements or each.parameter_bytes // 4 for each in known),
         is_least,
     )
+
+
+def _is_divided(view: DeviceView) -> bool:
+    """Returns whether a library gives the optimizers parts of the parameters, or copies of them, later on."""
+    return any(_DIVIDING in frame.filename.replace("\\", "/") for frame in view.trace.stacks.frames)
 
 
 def available_bytes(here: DeviceMoment) -> int | None:
