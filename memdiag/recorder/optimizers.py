@@ -16,8 +16,8 @@ _MOST = 64
 
 def existing_optimizers() -> list[Any]:
     """Returns the optimizers that exist, at most ``_MOST``, those of torch.optim first."""
-    base = import_module("torch.optim.optimizer").Optimizer
-    found = [each for each in gc.get_objects() if issubclass(type(each), base)]
+    base = getattr(import_module("torch.optim.optimizer"), "Optimizer", None)
+    found = [each for each in gc.get_objects() if issubclass(type(each), base)] if base is not None else []
     return sorted(found, key=lambda each: not _is_torch(each))[:_MOST]
 
 
