@@ -147,6 +147,7 @@ SEARCHES = {
     "DeepSpeed ZeRO-3, rank 3 of 8": Search("batch={batch}", "3492MiB", 12, low=4),
     "DeepSpeed ZeRO-2, rank 3 of 8": Search("batch={batch}", "3388MiB", 12, low=4),
     "DeepSpeed ZeRO-2, optimizer on the host, rank 3 of 8": Search("batch={batch}", "3388MiB", 12, low=4),
+    "timm train.py, resnet50, 96 images": Search("-b {batch}", "958MiB", 12, low=4),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
@@ -204,6 +205,7 @@ NPU_SEARCHES = {
     "nanoGPT DDP of 2": Search("--batch_size={batch}", "1928MiB", 80, low=50),
     "pytorch/examples minGPT-ddp, 2 ranks": Search("trainer_config.batch_size={batch}", "2016MiB", 35, low=29),
     "timm train.py, resnet50, 96 images": Search("-b {batch}", "1056MiB", 12, low=4),
+    "nanoGPT GPT-2 of 124 M, no data loader (bench.py)": Search("--batch_size={batch}", "7506MiB", 6, low=2),
 }
 
 
