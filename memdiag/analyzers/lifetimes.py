@@ -177,8 +177,8 @@ def _gradients(view: DeviceView) -> Iterator[Finding]:
         return
     earlier = tensors.step_alloc[rows] < device.events.step[view.at]
     old = rows[(tensors.category[rows] == CATEGORIES.index("gradient")) & earlier]
-    # zero_grad would not free these (MD133, MD111)
-    old = np.setdiff1d(old, np.append(find_unused(view), _in_variables(view)))
+    if len(old):  # zero_grad would not free these (MD133, MD111)
+        old = np.setdiff1d(old, np.append(find_unused(view), _in_variables(view)))
     held, total = int(tensors.block_bytes[old].sum()), int(tensors.block_bytes[rows].sum())
     if held < max(KEPT_SHARE * total, FLOOR) or total - (left := _most_without(view, old)) < max(
         KEPT_SHARE * total, FLOOR

@@ -11,6 +11,7 @@ optimizer does not free them. memdiag recognises them in two ways:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -37,6 +38,7 @@ FLOOR = 32 * MIB
 FEWEST_STEPS = 3  # in which other gradients are freed
 NUM_NAMES = 3
 LONGEST_LINE = 64
+_WORD = re.compile(r"[A-Za-z0-9_]+")
 _WHOLE = "model.requires_grad_(False)  # the model without an optimizer"
 
 USED = "grad of "  # begins the name of a gradient that a recorder saw at an optimizer's step
@@ -206,7 +208,8 @@ def _line(names: Sequence[str]) -> str:
     """Returns the line that freezes the module to which all of the parameters belong."""
     paths = [name.split(".")[:-1] for name in names]
     path = [level[0] for level in takewhile(lambda words: len(set(words)) == 1, zip(*paths, strict=False))]
-    if not path:
+    # The names are from the file: nothing else may get into a line that people paste.
+    if not path or not all(_WORD.fullmatch(word) for word in path):
         return _WHOLE
     is_attribute = all(word.isidentifier() for word in path)
     part = ".".join(path) if is_attribute else f'get_submodule("{".".join(path)}")'

@@ -210,8 +210,9 @@ class WhatIf:
         rejection_reason: Why the replay shows that this is not a remedy, or "" if it is one.
         starts_with_live_tensors: Whether tensors were allocated before the first event; the replay chooses their
             addresses, so the result is approximate.
-        is_rest_too_large: Whether memory ran out, and a complete step needs more than the device has (estimated from
-            the model's state or an earlier step). To get past the recorded failure is then no solution.
+        is_rest_too_large: Whether memory ran out, and the rest of the step probably needs more than the device has
+            (estimated from the state of the model, from an earlier step, or from the growth of a first forward pass).
+            To get past the recorded failure is then no solution.
     """
 
     device: int

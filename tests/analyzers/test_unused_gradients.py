@@ -134,6 +134,7 @@ def test_gradients_that_are_freed_before_the_step_of_the_optimizer():
     [
         ("weight{}", "model.requires_grad_(False)  # the model without an optimizer"),
         ("blocks.{}.weight", "model.blocks.requires_grad_(False)"),
+        ('a")+f("b.{}.weight', "model.requires_grad_(False)  # the model without an optimizer"),
         ("net.blocks.7.{}.weight", 'model.get_submodule("net.blocks.7").requires_grad_(False)'),
     ],
 )

@@ -67,20 +67,6 @@ def test_categories_of_tensors_live_at_a_failure_follow_from_earlier_steps():
     assert names(CATEGORIES, device.tensors.category[born(device)[-3:]]) == ["temporary", "temporary", "gradient"]
 
 
-def test_tensors_of_an_unfinished_first_forward_that_outlive_all_temporary_ones_of_their_call_site_are_activations():
-    program = Training()
-    program.initialise()
-    program.phase = "forward"
-    program.now = 0
-    for _ in range(20):  # the softmax of each layer first converts its input
-        program.passing(2 * MIB, forward(0))
-        program.alloc(2 * MIB, forward(0), "activation")
-    program.fail(1 << 41, forward(0))
-    device = program.trace().devices[0]
-    softmaxes = born(device)[program.layers + 1 :: 2]
-    assert names(CATEGORIES, device.tensors.category[softmaxes[:-1]]) == ["activation"] * 19
-
-
 def test_categories_given_by_the_source_are_kept():
     program = trained()
     said = np.zeros(len(program.entries), np.int8)
