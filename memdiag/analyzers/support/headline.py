@@ -51,6 +51,7 @@ def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
     growing = next(
         (f for f in findings if f.code == "MD301" and f.severity != "info" and f.device == device.device), None
     )
+    cause = growing
     if _ran_out(device):
         yield _out_of_memory(look(view, AllocatorSettings.of(view.trace)))
         yield _continued(view)
@@ -77,7 +78,8 @@ def _sentences(view: DeviceView, findings: Sequence[Finding]) -> Iterator[str]:
         yield _peak(view)
         if _is_reserved_peak_only(view):
             yield phrase("headline.elsewhere", most=format_bytes(_top(device, "allocated")))
-    yield _consists_of(view, has_cause=growing is not None)
+    if cause is growing:  # another cause names the main part of the memory itself
+        yield _consists_of(view, has_cause=growing is not None)
 
 
 def _out_of_memory(here: DeviceMoment) -> Phrase:
