@@ -34,7 +34,8 @@ _SAMPLE_TYPE, _SAMPLE, _LOCATION, _FUNCTION, _STRING = 1, 2, 4, 5, 6
 _MOST_BYTES = 1 << 50
 _MOST_BUFFERS = 1_000_000  # in a profile; buffers beyond it share a row
 _ROW = 64  # budget bytes of a buffer, of a location and of a function
-_DEVICE = re.compile(r"(\d{1,4})(?!.*\d)")
+# "cuda:0", "TPU_0(process=0,(0,0,0,1))" with coordinates, "StreamExecutorGpuDevice(id=0, process_index=1)"
+_DEVICE = re.compile(r"(?:[^(]*\D)?(\d{1,4})\D*(?:\(.*)?|\D*\(\D*(\d{1,4})\b.*")
 _BEGINNING = (_SAMPLE_TYPE, _SAMPLE_TYPE, _SAMPLE)  # fields
 
 
@@ -45,7 +46,8 @@ class LiveBuffers:
     Attributes:
         device: Name of the device.
         kind: "buffer", "executable", or "" if unknown.
-        count, bytes: Number of buffers, and their bytes in all.
+        count, bytes: Number of buffers, and their bytes in all, which may be impossible: JAX writes such a size for
+            some executables.
         frames: Call stack, innermost first.
     """
 
@@ -97,7 +99,8 @@ def read(path: Path) -> Trace:
     notes = Notes()
     with guard(path, _WHAT, _HINT):
         budget = ByteLimit(path)
-        found = list(_buffers(_parse(read_bytes(path), budget), budget))
+        parsed = list(_buffers(_parse(read_bytes(path), budget), budget))
+        found = [each for each in parsed if 0 < each.bytes <= _MOST_BYTES]
         if not found:
             raise RefusedFile(phrase("errors.no-memory-events", path=str(path)), phrase(_HINT))
         stacks = StackTable(budget)
@@ -107,8 +110,13 @@ def read(path: Path) -> Trace:
             for name, number in _numbers(names).items()
         ]
         for name, number in _numbers(names).items():
-            if not name.endswith(str(number)):
+            if not name:
+                notes.add("MD919", phrase("notes.jax.no-device", device=str(number)))
+            elif not name.endswith(str(number)):
                 notes.add("MD919", phrase("notes.jax.device", device=str(number), name=name))
+        unusable = sum(each.bytes < 0 or each.bytes > _MOST_BYTES for each in parsed)
+        if unusable:
+            notes.add("MD916", phrase("notes.rows", count=unusable))
         notes.add("MD910")
         notes.add("MD913")
         raw = RawTrace(str(path), FORMAT, None, raws, stacks=stacks.finish(), notes=notes.list())
@@ -180,7 +188,7 @@ def _buffers(profile: _Profile, budget: ByteLimit) -> Iterator[LiveBuffers]:
         budget.spend(_ROW + 8 * len(stack))
         size = signed(values[of_bytes]) if of_bytes < len(values) else -1
         count = signed(values[of_count]) if 0 <= of_count < len(values) else 1
-        if 0 < size <= _MOST_BYTES and count > 0:
+        if count > 0:
             yield LiveBuffers(labels.get("device", ""), labels.get("kind", ""), count, size, frames.of(stack, labels))
 
 
@@ -212,10 +220,16 @@ class _Frames:
 
 
 def _numbers(names: list[str]) -> dict[str, int]:
-    """Returns a number for each device: the last one in its name, or its place if two share one."""
-    own = [int(match[1]) if (match := _DEVICE.search(name)) else -1 for name in names]
-    is_usable = len(set(own)) == len(own) and min(own, default=-1) >= 0
-    return dict(zip(names, own if is_usable else range(len(names)), strict=True))
+    """Returns a number for each device: the one in its name, or its place if two share one or a name has none.
+
+    JAX names no device for compiled programs. They get the number after those of the named devices.
+    """
+    named = [name for name in names if name]
+    own = [int(match[1] or match[2]) if (match := _DEVICE.fullmatch(name)) else -1 for name in named]
+    if len(set(own)) != len(own) or min(own, default=0) < 0:
+        own = list(range(len(named)))
+    numbers = dict(zip(named, own, strict=True))
+    return numbers if len(named) == len(names) else {**numbers, "": max(own, default=-1) + 1}
 
 
 def _raw(number: int, found: list[LiveBuffers], stacks: StackTable, budget: ByteLimit) -> RawDevice:

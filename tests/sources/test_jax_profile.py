@@ -11,7 +11,7 @@ import pytest
 
 from memdiag.errors import RefusedFile
 from memdiag.sources import load
-from memdiag.sources.jax_profile import sniff
+from memdiag.sources.jax_profile import _numbers, sniff
 from tests.fuzz.forms import message
 from tests.fuzz.seeds_of_logs import jax_profile
 
@@ -109,3 +109,39 @@ def test_a_profile_that_jax_writes(tmp_path):
     sizes = device.tensors.block_bytes.tolist()
     assert sizes.count(4 * MIB) == 1
     assert sizes.count(262_144) == 5
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        (["cuda:0", "cuda:1"], [0, 1]),
+        (["TFRT_CPU_3"], [3]),
+        (["TPU_4(process=0,(0,1,0,0))", "TPU_0(process=0,(0,0,0,0))"], [4, 0]),
+        (["StreamExecutorGpuDevice(id=5, process_index=1)"], [5]),
+        (["TPU v4 2"], [2]),
+        (["", "cuda:0"], [1, 0]),
+        (["gpu", "", "cpu"], [0, 2, 1]),
+        (["cuda:0", "cpu:0"], [0, 1]),
+        ([""], [0]),
+    ],
+)
+def test_the_number_of_a_device_is_the_one_in_its_name(names, numbers):
+    assert [_numbers(names)[name] for name in names] == numbers
+
+
+def test_memory_without_a_device_comes_after_the_devices(tmp_path):
+    tree = [[2, [[2, b"\x01"], [2, 8192]]] if value == jax_profile()[4][1] else [n, value] for n, value in jax_profile()]
+    trace = read(tmp_path, tree)
+    assert [(device.device, device.end["allocated"]) for device in trace.devices] == [
+        (0, 5 * 262_144 + 4 * MIB),
+        (1, 8192),
+    ]
+    assert "names no device" in next(note.text for note in trace.notes if note.code == "MD919")
+
+
+def test_executables_with_an_impossible_size_are_counted(tmp_path):
+    tree = jax_profile()
+    tree[4] = [2, [[2, b"\x01"], [2, (1 << 64) - 5]]]
+    trace = read(tmp_path, tree)
+    assert sum(device.end["allocated"] for device in trace.devices) == 5 * 262_144 + 4 * MIB
+    assert "1 row" in next(note.text for note in trace.notes if note.code == "MD916")
