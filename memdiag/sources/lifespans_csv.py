@@ -150,4 +150,8 @@ def _columns(path: Path) -> tuple[Array, Array, Array]:
         table = np.loadtxt(lines, np.int64, comments=None, delimiter=",", usecols=places, ndmin=2, quotechar='"')
         if next(text, None) is not None:
             raise ValueError(f"more than {most_rows:,} rows")
+    reversed_rows = np.flatnonzero(table[:, 1] < table[:, 0])
+    if not with_header and len(reversed_rows):
+        # Any table of four columns of numbers has the form of a list without a header.
+        raise ValueError(f"row {reversed_rows[0] + 1} ends before it begins, and the file has no header")
     return table[:, 0], table[:, 1] + (1 if named[1] == "end" else 0), table[:, 2]

@@ -51,6 +51,12 @@ def test_rows_that_cannot_be_are_counted(tmp_path):
     assert "4 rows" in next(note.text for note in trace.notes if note.code == "MD916")
 
 
+def test_a_table_of_other_numbers_without_a_header_is_refused(tmp_path):
+    with pytest.raises(RefusedFile, match="row 2 ends before it begins") as refused:
+        load(write(tmp_path / "x.csv", "10,20,30,40\n17,90,80,70\n"))
+    assert "id,lower,upper,size" in refused.value.hint
+
+
 def test_times_may_begin_anywhere(tmp_path):
     assert read(write(tmp_path / "x.csv", "id,lower,upper,size\na,-10,-5,4\nb,-6,3,4\n")).devices[
         0
