@@ -130,7 +130,8 @@ def test_the_number_of_a_device_is_the_one_in_its_name(names, numbers):
 
 
 def test_memory_without_a_device_comes_after_the_devices(tmp_path):
-    tree = [[2, [[2, b"\x01"], [2, 8192]]] if value == jax_profile()[4][1] else [n, value] for n, value in jax_profile()]
+    tree = jax_profile()
+    tree[4] = [2, [[2, b"\x01"], [2, 8192]]]
     trace = read(tmp_path, tree)
     assert [(device.device, device.end["allocated"]) for device in trace.devices] == [
         (0, 5 * 262_144 + 4 * MIB),
