@@ -15,6 +15,7 @@ from memdiag.quoting import file_argument
 from memdiag.redaction import is_on
 from memdiag.registry import SOURCES
 from memdiag.sources.files import read_head
+from memdiag.sources.known_files import refuse_known
 from memdiag.sources.redacted import redacted
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
@@ -36,6 +37,7 @@ def load(path: str | PathLike[str]) -> Trace:
         if is_known:
             trace: Trace = SOURCES.call(name, lambda source: source.read(file))
             return redacted(trace) if is_on() else trace
+    refuse_known(head, file)
     hint = (
         phrase("sources.text.hint", file=file_argument(str(file)), forms=phrase("sources.forms"))
         if _is_text(head)

@@ -19,6 +19,7 @@ from memdiag.sources.enclosing import StackTable, ThreadSpans
 from memdiag.sources.growing import ByteLimit, Columns, Names, take
 from memdiag.sources.guard import guard
 from memdiag.sources.json_stream import JsonStream
+from memdiag.sources.known_files import is_snapshot_in_json
 from memdiag.sources.notes import Notes, on_device
 from memdiag.sources.pairing import pair_by_size
 from memdiag.sources.partial import build_partial, spans_table, unknown
@@ -48,7 +49,7 @@ _COLUMNS = ("time", "thread", "bytes", "addr", "allocated", "reserved", "failed"
 
 def sniff(head: bytes) -> bool:
     """Returns whether this is JSON: an object, or a list (of events, as Ascend writes them)."""
-    return bool(_JSON.match(head.removeprefix(b"\xef\xbb\xbf")))
+    return bool(_JSON.match(head.removeprefix(b"\xef\xbb\xbf"))) and not is_snapshot_in_json(head)
 
 
 def read(path: Path) -> Trace:

@@ -17,6 +17,7 @@ from memdiag.errors import RefusedFile
 from memdiag.results.finding import Note
 from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.sources.files import plain_content
+from memdiag.sources.known_files import is_zstd
 from memdiag.sources.notes import on_device
 from memdiag.sources.pickles import Tape, read_tape
 from memdiag.sources.pickles import tags as m
@@ -81,7 +82,7 @@ def sniff(head: bytes) -> bool:
 
     That is protocol 2 or later, an older one of a dict or list, or one that begins with a call.
     """
-    return _PICKLE.match(head) is not None
+    return _PICKLE.match(head) is not None and not is_zstd(head)
 
 
 def read(path: Path) -> Trace:
