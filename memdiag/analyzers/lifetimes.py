@@ -22,6 +22,7 @@ from memdiag.analyzers.support.moments import DeviceMoment, look
 from memdiag.analyzers.support.names import largest_names, place_of
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import SiteMemory, by_place, first_finding
+from memdiag.analyzers.support.without import from_next_steps, peak_without, saving_without
 from memdiag.analyzers.unused_gradients import find_unused, is_used
 from memdiag.diagnosis.remedies import present
 from memdiag.diagnosis.remedies.placement import LONG_LIVED_FIRST
@@ -40,6 +41,7 @@ CODES: dict[str, str] = {
 
 KEPT_SHARE = 0.05  # of live bytes: a warning
 SEEN_SHARE = 0.01
+LARGE_SHARE = 0.1  # critical, if memory ran out and they are a graph
 FLOOR = 32 * MIB
 GAP = GIB  # free, but unusable
 GAP_SHARE = 0.1
@@ -104,32 +106,40 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
     if view.at < 0:
         return
     step = int(device.events.step[view.at])
-    age = step - tensors.step_alloc[rows]
     ours = np.isin(
-        tensors.category[rows], [CATEGORIES.index(name) for name in ("unknown", "activation", "input", "temporary")]
+        tensors.category, [CATEGORIES.index(name) for name in ("unknown", "activation", "input", "temporary")]
     )
     gradients = _in_variables(view)
-    ours |= np.isin(rows, gradients)
-    replaced = (tensors.step_free[rows] - tensors.step_alloc[rows] == 1) | (
-        tensors.free_requested_at[rows] >= device.num_events
-    )
-    older = ours & (tensors.step_alloc[rows] >= 0) & (age > 1)
+    ours[gradients] = True
+    ours &= tensors.step_alloc >= 0
+    replaced = (tensors.step_free - tensors.step_alloc == 1) | (tensors.free_requested_at >= device.num_events)
+    age = step - tensors.step_alloc[rows]
+    older = rows[ours[rows] & (age > 1)]
     # tensors that pile up at a call site are a leak (MD301)
-    piling_up = (tensors.stack[rows] >= 0) & np.isin(tensors.stack[rows], tensors.stack[rows[older]])
-    old = rows[ours & (tensors.step_alloc[rows] >= 0) & (age == 1) & replaced & ~piling_up]
+    ours &= replaced & ~((tensors.stack >= 0) & np.isin(tensors.stack, tensors.stack[older]))
+    old = rows[ours[rows] & (age == 1)]
     held, total = int(tensors.block_bytes[old].sum()), int(tensors.block_bytes[rows].sum())
     if held < max(SEEN_SHARE * total, FLOOR):
         return
+    is_graph = _has_graph(view, old, step - 1)
+    every = np.flatnonzero(ours & np.isin(tensors.phase_alloc, (_FORWARD, _BACKWARD)))
+    since = from_next_steps(device, every)
+    ran_out = bool((device.events.action == OOM).any())
     places = by_place(view, old)
     is_gradients = 2 * tensors.block_bytes[np.intersect1d(old, gradients)].sum() > held
     yield Finding(
         "MD111",
         phrase("lifetimes.outputs", bytes=format_bytes(held), moment=when(view)),
-        "warning" if held >= KEPT_SHARE * total else "info",
+        "critical"
+        if ran_out and is_graph and held >= LARGE_SHARE * total
+        else "warning"
+        if held >= KEPT_SHARE * total
+        else "info",
         device.device,
         (
             Evidence(phrase("lifetimes.outputs.held"), held, "bytes", moment_name(device, view.at)),
             Evidence(phrase("lifetimes.count"), len(old), "tensors"),
+            peak_without(device, every, since=since),
             *(
                 Evidence(phrase("lifetimes.site"), place.bytes, "bytes", place_of(view, place.rows, place.label))
                 for place in places[:NUM_PLACES]
@@ -143,8 +153,32 @@ def _outputs(view: DeviceView) -> Iterator[Finding]:
                 phrase("remedies.every"),
                 "" if is_gradients else phrase("lifetimes.delete.caveat"),
             ),
+            *(_without_graph() if is_graph else ()),
         ),
-        weight_bytes=held,
+        saving_without(device, every, since=since),
+        held,
+    )
+
+
+def _has_graph(view: DeviceView, old: Array, step: int) -> bool:
+    """Returns whether the tensors ``old`` are most activations of an earlier step that ran its backward.
+
+    Backward frees them, unless it retains the graph, or an autograd function holds them as attributes.
+    """
+    tensors, events = view.device.tensors, view.device.events
+    of_forward = (tensors.category == CATEGORIES.index("activation")) & (tensors.phase_alloc == _FORWARD)
+    kept = int(tensors.block_bytes[old[of_forward[old]]].sum())
+    is_used = bool(((events.step == step) & (events.phase == _BACKWARD)).any())
+    return is_used and 2 * kept > tensors.block_bytes[of_forward & (tensors.step_alloc == step)].sum()
+
+
+def _without_graph() -> Iterator[Fix]:
+    yield Fix(
+        phrase("lifetimes.release"),
+        "code",
+        phrase("lifetimes.release.change"),
+        phrase("lifetimes.release.when"),
+        phrase("lifetimes.release.caveat"),
     )
 
 

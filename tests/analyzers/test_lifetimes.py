@@ -254,3 +254,65 @@ PAGE_EXAMPLES = {
     "MD112": _old_gradients,
     "MD113": lambda: read_example(replay=False),
 }
+
+
+class KeepsGraph(Training):
+    """A training whose backward frees no activations: the next step frees them, when its loss replaces the old one.
+
+    With ``frees``, the program deletes its loss at the end of each step.
+    """
+
+    old: tuple[int, ...] = ()
+    fails = frees = False
+
+    def _forward(self, size):
+        activations = super()._forward(size)
+        self.passing(512 * MIB, FORWARD(9))
+        if self.fails and self.now == 2:
+            self.fail(size)
+        for each in self.old:
+            self.free(each)
+        self.old = tuple(activations)
+        return activations
+
+    def _backward(self, activations, size):
+        self.phase = "backward"
+        seed = self.alloc(4, BACKWARD, "temporary")
+        for layer in reversed(range(len(activations) - 1)):
+            self.passing(size * 3, SILENT)
+            self.gradients.append(self.alloc(self.size * (1 + layer), SILENT, "gradient"))
+        self.free(seed)
+
+    def _zero_grad(self):
+        super()._zero_grad()
+        if self.frees:
+            for each in self.old:
+                self.free(each)
+            self.old = ()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_graph_that_backward_does_not_free(fails):
+    peaks = {}
+    for frees in (True, False):
+        program = KeepsGraph(size=16 * MIB)
+        program.fails, program.frees = fails, frees
+        program.initialise()
+        for _ in range(3 if fails else 4):
+            program.step(until="forward" if fails and program.now == 1 else "")
+        trace = program.trace()
+        found, peaks[frees] = findings(trace), int(trace.devices[0].usage.allocated.max())
+    finding = found["MD111"]
+    assert finding.severity == ("critical" if fails else "warning")
+    assert number(finding, "tensors of the previous step") == 7 * 16 * MIB
+    assert [fix.title for fix in finding.fixes][1:] == ["Let backward() free the graph of the step"]
+    assert number(finding, "allocated peak without") == peaks[True]
+    assert finding.saving.expected_bytes == peaks[False] - peaks[True]
+
+
+def test_outputs_alone_are_no_graph():
+    program = KeepsLogits(size=32 * MIB)
+    program.initialise()
+    for _ in range(4):
+        program.step()
+    assert len(findings(program.trace())["MD111"].fixes) == 1

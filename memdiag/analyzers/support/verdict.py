@@ -19,6 +19,7 @@ from memdiag.units import format_bytes
 _REPLAYED = ("cuda", "npu")
 _NEEDLESS = (
     "MD106",
+    "MD111",
     "MD127",
     "MD128",
     "MD129",
