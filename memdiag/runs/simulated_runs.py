@@ -137,7 +137,7 @@ def _scenarios(subject: Subject, report: Report) -> Iterator[tuple[str, Scenario
     own = subject.recorded
     yield "as recorded", own
     lines = [each.conf for each in report.what_if if each.device == subject.device.device and each.is_shown]
-    if not any(_EXPANDABLE in line for line in [own.conf, *lines]):
+    if not subject.trace.stacks.on_windows and not any(_EXPANDABLE in line for line in [own.conf, *lines]):
         lines.append(f"{own.conf},{_EXPANDABLE}".strip(","))
     for line in dict.fromkeys(lines):
         yield line or "default settings", replace(own, conf=line)

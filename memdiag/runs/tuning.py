@@ -154,6 +154,7 @@ def tune(
         tuple(member.fixed for member in members),
         all(member.has_limit for member in members),
         tuple(version for member in members for version in member.possible_versions),
+        any(subject.trace.stacks.on_windows for subject in subjects),
     )
     own = [member.scenario for member in members]
     baseline = _score(members, own, is_part=False)

@@ -37,6 +37,11 @@ _MACHINERY = re.compile(
     r"|_?Py(_|[A-Z])|__[Pp]yx_|pybind11::|THP[A-Z]|(cfunction|function|method|object|partial|type)_\w*call|slot_tp_"
     r"|std::|_?_?libc_|_start$|start_thread|(__)?clone3?$|execute_native_thread_routine|(\?\?)?$"
 )
+# Paths of Windows, with "/" (Stacks writes "\\" as "/"), and the standard library there, whose folder has no version.
+_WINDOWS = re.compile(r"[A-Za-z]:/|//[^/]")
+_WINDOWS_LIBRARY = re.compile(
+    r"[A-Za-z]:/(.*/)?(c?python|anaconda|miniconda|miniforge|mambaforge)[^/]*/(envs/[^/]+/)?lib/", re.IGNORECASE
+)
 _PYTORCH = re.compile(r"(^|[/\\])torch(_npu)?[/\\]")
 # Python functions through which PyTorch calls the kernels of some operators, such as bmm (2.13), in every phase.
 _ROUTER = re.compile(r"[/\\]torch[/\\](_native[/\\]|_ops\.py$)")
@@ -75,7 +80,7 @@ class FxNode(NamedTuple):
     @property
     def source(self) -> Frame | None:
         """The line of the program that the node was traced from: the innermost one outside all libraries."""
-        frames = [Frame(*frame) for frame in frames_in(self.trace)]
+        frames = [Frame(*frame).with_slashes() for frame in frames_in(self.trace)]
         return next((frame for frame in frames if frame.is_user), frames[0] if frames else None)
 
 
@@ -99,7 +104,9 @@ class Frame(NamedTuple):
         """True for a Python frame outside all installed libraries, or a node traced from such a frame."""
         if self.fx is not None and (source := self.fx.source) is not None:
             return source.is_user
-        return self.is_python and not self.is_compiled and not any(mark in self.filename for mark in _LIBRARY)
+        if not self.is_python or self.is_compiled or any(mark in self.filename for mark in _LIBRARY):
+            return False
+        return _WINDOWS_LIBRARY.match(self.filename) is None
 
     @property
     def is_compiled(self) -> bool:
@@ -126,6 +133,10 @@ class Frame(NamedTuple):
             return f"{self.filename.rsplit('/', 1)[-1]}:{self.line} {self.name}"
         return self.name.replace("(anonymous namespace)::", "").partition("(")[0] or self.filename
 
+    def with_slashes(self) -> Frame:
+        """Returns the frame with "/" between the folders of its file, also if it was recorded on Windows."""
+        return self._replace(filename=self.filename.replace("\\", "/")) if "\\" in self.filename else self
+
     def __str__(self) -> str:
         text = f"{self.filename}:{self.line} {self.name}" if self.line else self.name or self.filename
         if self.fx is None:
@@ -138,7 +149,7 @@ class Stacks:
     """All distinct stacks of a trace.
 
     Attributes:
-        frames: The distinct frames.
+        frames: The distinct frames. Their paths contain "/" also if they were recorded on Windows.
         offsets: int64, (num_stacks + 1,): stack ``i`` is ``frame_ids[offsets[i]:offsets[i + 1]]``.
         frame_ids: int32, indices into ``frames``, innermost first.
         own: int32, for each of the last stacks, which continue with the frames of a forward operation: the stack with
@@ -146,7 +157,7 @@ class Stacks:
     """
 
     def __init__(self, frames: Sequence[Frame], offsets: Array, frame_ids: Array, own: Array | None = None) -> None:
-        self.frames = tuple(frames)
+        self.frames = tuple(frame.with_slashes() for frame in frames)
         self.offsets = offsets
         self.frame_ids = frame_ids
         self.own = np.empty(0, np.int32) if own is None else own
@@ -188,6 +199,11 @@ class Stacks:
     @cached_property
     def _nodes(self) -> Array:
         return np.array([frame.fx is not None for frame in self.frames], bool)
+
+    @cached_property
+    def on_windows(self) -> bool:
+        """True if a Python frame has a path of Windows."""
+        return any(frame.is_python and _WINDOWS.match(frame.filename) is not None for frame in self.frames)
 
     def site(self, stack: int) -> Frame | None:
         """Returns the frame that names a stack: the innermost user, else Python, else C++ frame outside the allocator.

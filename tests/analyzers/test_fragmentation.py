@@ -192,6 +192,14 @@ def test_what_is_set_already_is_not_recommended(heap):
     assert "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True,large_segment_size_mb:12" in changes
 
 
+def test_expandable_segments_are_not_recommended_on_windows(heap):
+    heap.checkerboard()
+    heap.oom(64 * MIB, where="C:\\work\\train.py:7 main")
+    found = findings(heap.trace())["MD201"]
+    assert found.fixes
+    assert not any("expandable" in fix.change for fix in found.fixes)
+
+
 def test_the_line_to_paste_keeps_what_is_set_and_drops_what_an_npu_cannot_combine(heap):
     heap.checkerboard()
     heap.oom(64 * MIB)

@@ -93,3 +93,25 @@ def test_frames_of_user_and_pytorch_code_are_distinguished():
     )
     told = [(frame.is_user, frame.is_pytorch) for frame in (USER, EVAL, linear, worker)]
     assert told == [(True, False), (False, True), (False, True), (False, False)]
+
+
+WINDOWS_USER = Frame("C:\\Users\\me\\code\\train.py", 3, "main")
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        "C:\\Users\\me\\code\\.venv\\Lib\\site-packages\\torch\\nn\\modules\\module.py",
+        "C:\\Users\\me\\AppData\\Local\\Programs\\Python\\Python312\\Lib\\contextlib.py",
+        "C:\\ProgramData\\miniconda3\\envs\\train\\lib\\copy.py",
+        "D:\\uv\\python\\cpython-3.10.19-windows-x86_64-none\\lib\\copy.py",
+    ],
+)
+def test_paths_of_windows_are_read_like_others(library):
+    assert label(Frame(library, 7, "forward"), WINDOWS_USER) == "train.py:3 main"
+
+
+def test_a_stack_knows_whether_it_was_recorded_on_windows():
+    assert Stacks.from_lists([[WINDOWS_USER]])[0].on_windows
+    assert Stacks.from_lists([[Frame("src\\train.py", 3, "main")]])[0].frames[0].filename == "src/train.py"
+    assert not Stacks.from_lists([[USER], [Frame("C:\\a\\b.cpp", 3, "f")]])[0].on_windows

@@ -59,6 +59,7 @@ class Space:
         possible: Versions that may have written the traces, if the files do not name one; each must support a key.
         fixed: Per trace, settings that stay unchanged: "key:value,…".
         has_limit: Whether each process has a limit below its device; without one there is no garbage collection.
+        on_windows: Whether a trace was recorded on Windows, where PyTorch has no expandable segments.
     """
 
     backend: str
@@ -66,6 +67,7 @@ class Space:
     fixed: tuple[str, ...]
     has_limit: bool
     possible: tuple[str, ...] = ()
+    on_windows: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -80,6 +82,7 @@ class Space:
             if all(key in table for table in tables)
             and (key != GC or self.has_limit)
             and (key not in _NPU_ONLY or self.backend == "npu")
+            and not (key == EXPANDABLE and self.on_windows)
         )
 
     def text(self, choice: Choice, member: int = 0) -> str:

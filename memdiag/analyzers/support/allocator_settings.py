@@ -49,6 +49,7 @@ class AllocatorSettings:
         expandable_recorded: Value of expandable_segments in the file, or None.
         layout: Block sizes for requests, according to settings and blocks of the file.
         neighbours: Other recorded processes on the card, see ``Trace.neighbours``.
+        on_windows: Whether the program ran on Windows, where PyTorch has no expandable segments.
     """
 
     backend: str | None
@@ -59,6 +60,7 @@ class AllocatorSettings:
     expandable_recorded: bool | None
     layout: Layout
     neighbours: tuple[Neighbour, ...] = ()
+    on_windows: bool = False
 
     @classmethod
     def of(cls, trace: Trace) -> AllocatorSettings:
@@ -74,7 +76,17 @@ class AllocatorSettings:
         seen = any(
             bool(device.regions.expandable.any() or device.segments.expandable.any()) for device in trace.devices
         )
-        return cls(trace.backend, variable, text, keys, seen, recorded, trace.layout, trace.neighbours)
+        return cls(
+            trace.backend,
+            variable,
+            text,
+            keys,
+            seen,
+            recorded,
+            trace.layout,
+            trace.neighbours,
+            trace.stacks.on_windows,
+        )
 
     @property
     def is_known(self) -> bool:
@@ -109,6 +121,7 @@ class AllocatorSettings:
             is_expandable=self.expandable,
             large_segment=self.page_bytes(small=False),
             has_settings=self.can_change,
+            on_windows=self.on_windows,
             neighbours=self.neighbours,
             framework="torch_npu" if self.backend == "npu" else "pytorch",
         )

@@ -66,6 +66,11 @@ def test_choices_that_are_refused_or_mean_nothing(choice):
     assert space().numbers(choice) is None
 
 
+def test_no_expandable_segments_on_windows():
+    assert "expandable_segments" in Space("cuda", ("2.13",), ("",), False).keys
+    assert "expandable_segments" not in Space("cuda", ("2.13",), ("",), False, on_windows=True).keys
+
+
 def test_a_choice_that_a_possible_version_refuses_is_none():
     later = Space("cuda", ("2.13",), ("",), True, ("2.5",))
     assert later.numbers({"max_split_size_mb": "64"}) is not None
