@@ -322,6 +322,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "earlier-attempt": "memdiag.analyzers.earlier_attempt",
         "unused-gradients": "memdiag.analyzers.unused_gradients",
         "resident-data": "memdiag.analyzers.resident_data",
+        "collected": "memdiag.analyzers.collected",
         "regrown": "memdiag.analyzers.regrown",
         "residue": "memdiag.analyzers.residue",
         "pinned-rounding": "memdiag.analyzers.pinned_rounding",

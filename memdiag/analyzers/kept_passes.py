@@ -91,7 +91,7 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
 def find_passes(view: DeviceView) -> KeptPasses | None:
     """Returns the forward passes that are retained without use at the moment of a view, or None."""
     device, tensors = view.device, view.device.tensors
-    passes, of_tensor = _numbered(view)
+    passes, of_tensor = numbered(view)
     now = _kept_at(view, passes, of_tensor, view.at)
     is_backward = device.events.phase[view.at] == _BACKWARD
     now = now[now != (passes[: view.at + 1].max() if is_backward else passes[view.at])]
@@ -117,7 +117,7 @@ def find_passes(view: DeviceView) -> KeptPasses | None:
     return KeptPasses(len(now), rows, usual, np.unique(tensors.step_alloc[rows]), follows, avoidable)
 
 
-def _numbered(view: DeviceView) -> tuple[Array, Array]:
+def numbered(view: DeviceView) -> tuple[Array, Array]:
     """Returns the number of the forward pass of each event, and of each tensor that its graph may keep; -1: none."""
     tensors, passes = view.device.tensors, _with_losses(view, _passes(view.device))
     made = (tensors.alloc_at >= 0) & (~np.isin(tensors.category, _BY_DESIGN) | _of_losses(view))
@@ -133,7 +133,7 @@ def _find_unused(view: DeviceView) -> KeptPasses | None:
     device, tensors = view.device, view.device.tensors
     step = device.events.step == device.events.step[view.at]
     in_backward = np.flatnonzero(step & (device.events.phase == _BACKWARD))
-    passes, of_tensor = _numbered(view)
+    passes, of_tensor = numbered(view)
     now = _kept_at(view, passes, of_tensor, view.at)
     if not len(in_backward) or len(now) <= FEWEST:
         return None

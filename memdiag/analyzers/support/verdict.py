@@ -26,6 +26,7 @@ _NEEDLESS = (
     "MD132",
     "MD133",
     "MD134",
+    "MD135",
 )  # avoidable memory: more important than any setting
 _GROWTH = "MD301"
 _COMPOSITION = ("MD101", "MD102", "MD134")
