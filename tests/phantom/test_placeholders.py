@@ -27,6 +27,9 @@ import torch
 print(torch.zeros(4, device="cuda").sum().item(), torch.cuda.get_device_name())
 double = torch.cuda.jiterator._create_jit_fn("template <typename T> T twice(T x) { return x + x; }")
 print(double(torch.zeros(4, device="cuda")).tolist())  # PyTorch compiles it with NVRTC
+with torch.profiler.profile(profile_memory=True) as profile:  # asks CUPTI for kernels, and goes on without
+    torch.zeros(4, device="cuda")
+assert any(event.name == "aten::zeros" for event in profile.events())
 """
 
 
