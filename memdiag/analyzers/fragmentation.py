@@ -14,10 +14,10 @@ import numpy as np
 
 from memdiag.analyzers.support import rounding
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
-from memdiag.analyzers.support.batch import way_to_need_less
+from memdiag.analyzers.support.batch import offer_less
 from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.demand import exceeds_memory
 from memdiag.analyzers.support.failure_cause import classified
-from memdiag.analyzers.support.first_forward import outgrows_free_memory
 from memdiag.analyzers.support.free_memory_evidence import (
     above_active,
     fit_evidence,
@@ -95,7 +95,7 @@ def _out_of_memory(here: DeviceMoment) -> Iterator[Finding]:
     # In one block, the free bytes and the driver's remaining memory would have served it.
     facts, judgement = classified(here)
     is_capacity = facts.missing > facts.pool or (judgement.verdict == "capacity" and facts.fits is False)
-    if is_capacity or outgrows_free_memory(here):
+    if is_capacity or exceeds_memory(here):
         yield _too_little(here, facts, judgement, [*evidence, in_all])
     elif here.device.has_addresses and not here.fit.fits:
         sizes = {"asked": format_bytes(wanted), "lost": format_bytes(here.lost_bytes if here.is_split_known else free)}
@@ -119,7 +119,7 @@ def _out_of_memory(here: DeviceMoment) -> Iterator[Finding]:
             present(
                 *here.settings.offers(*_before_settings(here, judgement)),
                 *_fixes(here),
-                offer(way_to_need_less(here), here.settings.situation(facts), when=phrase("fragmentation.less.when")),
+                offer_less(here, facts, when=phrase("fragmentation.less.when")),
             ),
             weight_bytes=free,
         )
@@ -160,8 +160,11 @@ def _too_little(here: DeviceMoment, facts: Facts, judgement: Judgement, evidence
             evidence = [*evidence, *split_evidence(here)]
         if facts.foreign is None or facts.foreign >= here.usage["reserved"] * WARN_SHARE:
             others = offer("list-processes", situation, when=phrase("fragmentation.others.when"))
-    name = "one-tensor" if facts.asks_for_half else way_to_need_less(here)
-    need_less = offer(name, situation, caveat=phrase("remedies.see-live.caveat"))
+    caveat = phrase("remedies.see-live.caveat")
+    if facts.asks_for_half:
+        need_less = offer("one-tensor", situation, caveat=caveat)
+    else:
+        need_less = offer_less(here, facts, caveat=caveat)
     return Finding(
         "MD206",
         title,

@@ -14,10 +14,10 @@ import numpy as np
 
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
-from memdiag.analyzers.support.model_state import state_out_of_reach
+from memdiag.analyzers.support.model_state import model_state, state_out_of_reach
 from memdiag.analyzers.support.moments import look
 from memdiag.analyzers.support.names import kind_words, largest_names, place_of, short
-from memdiag.analyzers.support.optimizers import for_optimizer, is_other_optimizer, unfused_optimizer
+from memdiag.analyzers.support.optimizers import for_optimizer, is_other_optimizer, optimizer_of
 from memdiag.analyzers.support.places import moment_name, when, when_at
 from memdiag.analyzers.support.sites import SiteMemory, by_category, by_module, by_place, label_of, stackless, sums
 from memdiag.analyzers.support.without import peak_without, saving_without
@@ -90,7 +90,9 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
             is_opacus = any(_OPACUS in frame.filename for frame in view.trace.stacks.frames)
             fixes = settings.offers("physical-batch" if is_opacus else "fewer-samples")
         else:
+            states = rows[tensors.category[rows] == schema.CATEGORIES.index("optimizer_state")]
             fixes = settings.offers("shard", *(["smaller-optimizer"] if "optimizer_state" in names else []))
+            fixes = for_optimizer(fixes, optimizer_of(view.trace, tensors.stack[states]))
     else:
         code, names = "MD103", [name for name in held if name != "unknown"][:1]
         fixes = settings.offers(*(["generation"] if names == ["kv_cache"] and _is_inference(device) else []))
@@ -219,13 +221,14 @@ def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:
     if failed_within:
         brief |= (tensors.step_alloc[live] == device.events.step[at]) & ~_is_state(view, live)
     rows = live[brief & (tensors.phase_alloc[live] == optimizer)]
+    rows = rows[_beyond_state(view, rows)] if failed_within else rows
     held, total = int(tensors.block_bytes[rows].sum()), int(tensors.block_bytes[live].sum())
     elsewhere = int(device.usage.allocated[device.events.phase != optimizer].max(initial=device.start["allocated"]))
     least = LARGE / 2 if failed_within else LARGE  # the step had not reached its own peak
     if held < max(least * total, FLOOR) or device.usage.allocated[at] - elsewhere < LARGE / 2 * total:
         return  # without them, the peak would be about as high elsewhere
-    stacks, used = view.trace.stacks, tensors.stack[rows]
-    remedies = ("other-step",) if is_other_optimizer(stacks, used) else ("fused-optimizer", "one-by-one")
+    used = tensors.stack[rows]
+    remedies = ("other-step",) if is_other_optimizer(view.trace.stacks, used) else ("fused-optimizer", "one-by-one")
     yield Finding(
         "MD104",
         phrase("peak.optimizer", held=format_bytes(held), total=format_bytes(total), moment=when_at(view, at)),
@@ -241,10 +244,7 @@ def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:
                 for place in by_place(view, rows)[:NUM_LISTED]
             ),
         ),
-        for_optimizer(
-            AllocatorSettings.of(view.trace).offers(*remedies),
-            unfused_optimizer(stacks, used),
-        ),
+        for_optimizer(AllocatorSettings.of(view.trace).offers(*remedies), optimizer_of(view.trace, used)),
         saving_without(device, temporaries),
         held,
     )
@@ -261,6 +261,21 @@ def _failed_after(device: DeviceTrace, at: int, phase: int) -> bool:
     """Returns whether a request ran out of memory after event ``at``, in the same step, in ``phase``."""
     events = device.events
     return bool(((events.action == schema.OOM) & (events.step == events.step[at]) & (events.phase == phase))[at:].any())
+
+
+def _beyond_state(view: DeviceView, rows: Array) -> Array:
+    """Returns which tensors of an unfinished optimizer step remain if the earliest ones become its states.
+
+    SGD, for example, clones the gradients as its first momentum, and registers these states at the end of the step.
+    """
+    state, tensors = model_state(view), view.device.tensors
+    if state is None:
+        return np.ones(len(rows), bool)
+    known = tensors.block_bytes[view.live[tensors.category[view.live] == schema.CATEGORIES.index("optimizer_state")]]
+    order = np.argsort(tensors.alloc_at[rows], kind="stable")
+    beyond = np.empty(len(rows), bool)
+    beyond[order] = np.cumsum(tensors.requested_bytes[rows[order]]) > state.states - int(known.sum())
+    return beyond
 
 
 def _is_state(view: DeviceView, rows: Array) -> Array:

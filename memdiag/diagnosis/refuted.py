@@ -85,17 +85,19 @@ def without_refuted(findings: Iterable[Finding], results: Sequence[WhatIf]) -> t
     )
 
 
-def setting_first(findings: tuple[Finding, ...], card: Verdict | None) -> tuple[Finding, ...]:
-    """Returns findings that begin with the setting of the report's card, if a replay confirms that setting.
+def as_on_card(findings: tuple[Finding, ...], card: Verdict | None) -> tuple[Finding, ...]:
+    """Returns findings that begin with the remedy of the report's card, if they contain it.
 
     Otherwise the report on a failure and the report on its trace would advise different things first.
     """
-    if card is None or card.predicted_peak_reserved_bytes is None or not card.command:
+    if card is None or not card.code:
         return findings
-    ordered = [
-        replace(each, fixes=tuple(sorted(each.fixes, key=lambda fix: fix.change != card.command))) for each in findings
-    ]
-    return tuple(sorted(ordered, key=lambda each: not each.fixes or each.fixes[0].change != card.command))
+
+    def differs(fix: Fix) -> bool:
+        return fix.change != card.command if card.command else fix.title != card.remedy
+
+    ordered = [replace(each, fixes=tuple(sorted(each.fixes, key=differs))) for each in findings]
+    return tuple(sorted(ordered, key=lambda each: not each.fixes or differs(each.fixes[0])))
 
 
 def _conf_of(fix: Fix) -> str:

@@ -9,7 +9,7 @@ from memdiag.analyzers.support.joined import PER_BATCH, _growth, join
 from memdiag.analyzers.support.offered import offered
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.growth import despite_growth
-from memdiag.diagnosis.refuted import setting_first
+from memdiag.diagnosis.refuted import as_on_card
 from memdiag.oom.read import read_text
 from memdiag.results.finding import Evidence, Finding, Fix
 from memdiag.results.oom import Judgement, OomReport
@@ -368,7 +368,8 @@ def test_less_memory_comes_first_if_no_setting_gets_past_the_failure(num_ooms, c
         )
         change = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
         replayed = (WhatIf(0, change, ("MD201",), False, GIB, 0, 0, num_ooms, 1, "exact", ""),)
-        verdict = replace(report.verdict, code=codes[0])
+        first = less.fixes[0] if num_ooms else found[0].fixes[0]
+        verdict = replace(report.verdict, code=codes[0], remedy=first.title, command=first.change)
         return replace(report, findings=(*offered(found, replayed, {}), less), what_if=replayed, verdict=verdict)
 
     monkeypatch.setattr("memdiag.analyzers.support.joined.build_report", build)
@@ -380,7 +381,7 @@ def test_less_memory_comes_first_if_no_setting_gets_past_the_failure(num_ooms, c
     assert any("smaller batch" in title for title in changes) == (num_ooms == 1)
 
 
-def test_a_setting_that_gets_past_the_failure_comes_first_as_on_the_card_of_the_trace(pieces, monkeypatch):
+def test_the_first_remedy_is_that_of_the_card_of_the_trace(pieces, monkeypatch):
     pieces.oom(50 * MIB, device_free=4 * MIB, where="big3")
     change = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     cards = []
@@ -389,10 +390,12 @@ def test_a_setting_that_gets_past_the_failure_comes_first_as_on_the_card_of_the_
         report = build_report(*args, **options)
         fixes = (Fix("together", "code", ""), Fix("setting", "env", change))
         found = [replace(each, fixes=fixes) for each in report.findings if each.code == "MD201"]
-        cards.append(replace(report.verdict, command=change, predicted_peak_reserved_bytes=GIB))
+        cards.append(replace(report.verdict, code="MD201", remedy="setting", command=change))
         return replace(report, findings=tuple(found), what_if=(), verdict=cards[-1])
 
     monkeypatch.setattr("memdiag.analyzers.support.joined.build_report", build)
     assert [fix.title for fix in told(pieces).findings[0].fixes] == ["setting", "together"]
     findings = told(pieces).findings
-    assert setting_first(findings, replace(cards[0], predicted_peak_reserved_bytes=None)) == findings
+    assert as_on_card(findings, replace(cards[0], code="", remedy="No remedy is known", command="")) == findings
+    batch = replace(cards[0], remedy=findings[-1].fixes[-1].title, command="")
+    assert as_on_card(findings, batch)[0].fixes[0] == findings[-1].fixes[-1]

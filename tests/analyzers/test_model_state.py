@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from memdiag.analyzers import fragmentation, peak
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.demand import growth_in_first_step
+from memdiag.analyzers.support.moments import look
 from memdiag.diagnosis.refuted import is_solution, judged_results
 from memdiag.results.report import WhatIf
 from memdiag.trace.recording import Optimizer, ProcessMarks, RecordingEnd
@@ -129,10 +132,28 @@ def test_frozen_parameters_need_no_gradients_and_no_states(heap):
     assert needed(found(failed(heap, available=700 * MIB, optimizers=[lora]))) == [PARAMETERS + 3 * 10 * MIB]
 
 
-@pytest.mark.parametrize(("available", "key"), [(1001, "remedies.optimizer"), (999, "remedies.shard")])
-def test_adamw_with_8_bits_has_two_states_also_in_place_of_one(available, key, heap):
-    momentum = Optimizer("SGD", PARAMETERS, 0, frozenset({"momentum"}))
-    assert found(failed(heap, available=available * MIB, optimizers=[momentum])).fixes[0].title.key == key
+@pytest.mark.parametrize(
+    ("optimizer", "line", "needed_mib"),
+    [
+        (Optimizer("SGD", PARAMETERS, 0, frozenset({"momentum"})), "bitsandbytes.optim.SGD8bit(", 900),
+        (Optimizer("Adam", PARAMETERS, 0, frozenset()), "bitsandbytes.optim.Adam8bit(", 1000),
+        (Optimizer("Lion", PARAMETERS, 0, frozenset()), "bitsandbytes.optim.AdamW8bit(", 1000),
+    ],
+)
+@pytest.mark.parametrize("spare_mib", [1, -1])
+def test_states_of_8_bits_are_of_the_same_optimizer_or_the_two_of_adamw(optimizer, line, needed_mib, spare_mib, heap):
+    fix = found(failed(heap, available=(needed_mib + spare_mib) * MIB, optimizers=[optimizer])).fixes[0]
+    assert fix.title.key == ("remedies.optimizer" if spare_mib > 0 else "remedies.shard")
+    assert line in fix.change or spare_mib < 0
+
+
+def test_a_training_that_does_not_fit_is_no_case_of_fragmentation(heap):
+    trace = failed(heap, available=999 * MIB)
+    (view,) = Context().views(trace)
+    growth = growth_in_first_step(look(view, AllocatorSettings.of(trace)))
+    assert growth.title.startswith(
+        "Parameters, gradients and optimizer states alone need about 1.56 GiB, and 999.00 MiB"
+    )
 
 
 def test_sparse_gradients_depend_on_the_batch(heap):

@@ -9,6 +9,7 @@ from memdiag.analyzers import peak
 from memdiag.analyzers.support.context import Context
 from memdiag.sources import load
 from memdiag.trace import schema
+from memdiag.trace.recording import Optimizer, ProcessMarks, RecordingEnd
 from memdiag.trace.stacks import Stacks
 from tests.analyzers.page_examples import golden
 from tests.training import MAIN, MIB, SEGMENT, STEP, Training, forward
@@ -172,6 +173,17 @@ def test_an_optimizer_step_that_ran_out_of_memory_is_told_by_its_temporaries():
         numbers(finding, "outside of optimizer steps")[0][0],
         numbers(finding, "all live tensors at that moment")[0][0] - 12 * program.size,
     )
+
+
+@pytest.mark.parametrize(("settings", "is_told"), [(set(), True), ({"momentum"}, False)])
+def test_states_that_an_unfinished_step_clones_are_no_temporaries(settings, is_told):
+    trace = full_optimizer_step().trace()
+    momentum = Optimizer("SGD", 1 << 40, 0, frozenset(settings))
+    marks = ProcessMarks((), {}, {}, {}, {}, ended=RecordingEnd(reason="oom", optimizers=(momentum,)))
+    found = findings(replace(trace, recorded=marks))
+    assert ("MD104" in found) == is_told
+    if is_told:
+        assert "torch.optim.SGD(model.parameters(), fused=True)" in found["MD104"].fixes[0].change
 
 
 def test_temporaries_that_hardly_raise_the_peak_are_not_reported():

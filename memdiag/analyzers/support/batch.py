@@ -6,7 +6,11 @@ import numpy as np
 
 from memdiag.analyzers.support.model_state import available_bytes, state_out_of_reach
 from memdiag.analyzers.support.moments import DeviceMoment
+from memdiag.analyzers.support.optimizers import for_optimizer, optimizer_of
+from memdiag.diagnosis.facts import Facts
+from memdiag.diagnosis.remedies import offer, present
 from memdiag.diagnosis.thresholds import LITTLE_OF_BATCH
+from memdiag.results.finding import Fix
 from memdiag.trace.schema import CATEGORIES, PHASES
 from memdiag.trace.table import Array
 
@@ -14,6 +18,7 @@ _NOT_OF_THE_BATCH = np.array(
     [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimizer_state", "collective", "workspace")]
 )
 _FEW_BITS = ("/bitsandbytes/optim/", "/torchao/optim/")
+_STATE = CATEGORIES.index("optimizer_state")
 _NOT_IN_PASSES = np.array([PHASES.index(name) for name in ("initialisation", "optimizer")])
 
 
@@ -36,8 +41,19 @@ def depends_on_batch(here: DeviceMoment) -> bool:
     return bool(size[~kept].sum() + asked > LITTLE_OF_BATCH * size.sum())
 
 
-def way_to_need_less(here: DeviceMoment) -> str:
-    """Returns the remedy (a key of the catalogue) that remains if no setting gets past a failure."""
+def offer_less(here: DeviceMoment, facts: Facts, *, when: str = "", caveat: str = "") -> Fix | None:
+    """Returns the remedy that remains if no setting gets past a failure, see ``offer``."""
+    fix = offer(_way_to_need_less(here), here.settings.situation(facts), when=when, caveat=caveat)
+    return next(iter(for_optimizer(present(fix), optimizer_at(here))), None)
+
+
+def optimizer_at(here: DeviceMoment) -> str:
+    """Returns the class of torch.optim that made the states live at a moment, or "" if unknown."""
+    tensors, live = here.device.tensors, here.view.live
+    return optimizer_of(here.view.trace, tensors.stack[live[tensors.category[live] == _STATE]])
+
+
+def _way_to_need_less(here: DeviceMoment) -> str:
     if (state := state_out_of_reach(here)) is not None:
         on_host = here.view.trace.backend == "npu"  # MindSpeed keeps the states there
         rest = state.parameters + state.gradients + (0 if on_host else state.states_in_8_bits)
@@ -45,7 +61,7 @@ def way_to_need_less(here: DeviceMoment) -> str:
     if depends_on_batch(here):
         return "smaller-batch"
     tensors, live = here.device.tensors, here.view.live
-    states = live[tensors.category[live] == CATEGORIES.index("optimizer_state")]
+    states = live[tensors.category[live] == _STATE]
     if here.device.events.phase[here.at] != PHASES.index("optimizer") or not len(states):
         return "see-live"
     return "shard" if _have_few_bits(here, states) else "smaller-optimizer"

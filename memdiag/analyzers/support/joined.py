@@ -14,7 +14,8 @@ import numpy as np
 
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
-from memdiag.analyzers.support.batch import depends_on_batch
+from memdiag.analyzers.support.batch import depends_on_batch, optimizer_at
+from memdiag.analyzers.support.demand import growth_in_first_step
 from memdiag.analyzers.support.failure_cause import cause, facts_of, ledger
 from memdiag.analyzers.support.failures import (
     Failure,
@@ -26,10 +27,10 @@ from memdiag.analyzers.support.failures import (
     nearest,
     numbers,
 )
-from memdiag.analyzers.support.first_forward import growth_of_first_forward
+from memdiag.analyzers.support.optimizers import for_optimizer
 from memdiag.diagnosis.facts import Facts
 from memdiag.diagnosis.growth import GrowingMemory, despite_growth
-from memdiag.diagnosis.refuted import is_stuck, setting_first, without_refuted
+from memdiag.diagnosis.refuted import as_on_card, is_stuck, without_refuted
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.demand import PER_BATCH
 from memdiag.diagnosis.remedies.devices import with_neighbours_named
@@ -124,7 +125,7 @@ class _Joiner:
         """Returns a message with cause, ledger and findings of a failure."""
         found = self._report(failure)
         special = found.findings if found else ()
-        judgement, growth = cause(failure, message), _growth(special) or growth_of_first_forward(failure.here)
+        judgement, growth = cause(failure, message), _growth(special) or growth_in_first_step(failure.here)
         if growth is not None:
             judgement = despite_growth(judgement, facts_of(failure, message), growth)
         if failure.count > 1:
@@ -135,16 +136,16 @@ class _Joiner:
         about = Found(0, 0, message.dialect, message.framework, message.backend, {**message.fields, **private})
         if private or judgement.verdict != message.judgement.verdict:  # advice for another cause, or for other numbers
             kept = advise(about, judgement)
-        if private and found:
-            kept = _as_reported(kept, found)
-        relevant, first = _RELEVANT.get(judgement.verdict, _OUTSIDE), ""
+        relevant = _RELEVANT.get(judgement.verdict, _OUTSIDE)
         if found and judgement.verdict == "fragmentation" and is_stuck(found.what_if):  # only less memory helps
-            relevant, first = relevant | _AMOUNT, found.verdict.code if found.verdict else ""
+            relevant = relevant | _AMOUNT
             kept = (*advise(about, replace(judgement, verdict="capacity")), *kept)
         special = tuple(finding for finding in special if finding.code in relevant)
-        special = _without_repeats(sorted(special, key=lambda finding: (not _is_root(finding), finding.code != first)))
+        first = found.verdict.code if found and found.verdict else ""
+        special = _without_repeats(sorted(special, key=lambda finding: not _is_root(finding)), first)
         kept = _without_batch(kept, failure)
         kept = without_refuted(kept, found.what_if if found else ())
+        kept = tuple(replace(each, fixes=for_optimizer(each.fixes, optimizer_at(failure.here))) for each in kept)
         settings = AllocatorSettings.of(self.trace)
         kept = with_neighbours_named(kept, settings.situation(facts_of(failure, message)))
         kept, in_effect = _without_those_in_effect(kept, settings)
@@ -154,7 +155,7 @@ class _Joiner:
             kept = tuple(
                 replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "record")) for finding in kept
             )
-        findings = setting_first(_merged(special, kept), found.verdict if found else None)
+        findings = _merged(as_on_card((*special, *kept), found.verdict if found else None))
         return replace(
             message, judgement=judgement, ledger=ledger(failure, message), findings=findings, moment=_moment(failure)
         )
@@ -178,28 +179,20 @@ def _private(facts: Facts) -> dict[str, int]:
     }
 
 
-def _as_reported(kept: tuple[Finding, ...], report: Report) -> tuple[Finding, ...]:
-    """Returns advice that begins with the first fix of the report on the trace, if the advice contains it."""
-    first = {fix.change for finding in report.findings[:1] for fix in finding.fixes[:1] if fix.change}
-    return tuple(
-        replace(each, fixes=tuple(sorted(each.fixes, key=lambda fix: fix.change not in first))) for each in kept
-    )
-
-
 def _is_root(finding: Finding) -> bool:
     """Returns whether a finding is the root cause: memory that grows, or that the program does not need."""
     return finding.code in _KEPT or (finding.code == "MD301" and finding.severity != "info")
 
 
-def _without_repeats(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Returns findings without general ones that a more specific one covers."""
+def _without_repeats(findings: list[Finding], first: str) -> tuple[Finding, ...]:
+    """Returns findings without general ones that a more specific one covers, except the code that comes first."""
     codes = {finding.code for finding in findings}
     # MD101 suggests recomputing activations, which does not help if a graph is retained by mistake (MD106)
     general = {"MD101"} if "MD106" in codes else set()
     general |= {"MD113"} & codes if codes & {"MD201", "MD202"} else set()
     rest = [finding for finding in findings if finding.code not in general]
     # these findings already list live memory, and how to reduce it
-    if any(finding.code.startswith("MD1") or finding.code == "MD301" for finding in rest):
+    if first != "MD206" and any(each.code.startswith("MD1") or each.code == "MD301" for each in rest):
         rest = [finding for finding in rest if finding.code != "MD206" or len(finding.fixes) > 1]
     return tuple(rest)
 
@@ -385,13 +378,15 @@ def _why_not(message: Message, candidates: list[Failure]) -> Phrase:
     )
 
 
-def _merged(first: tuple[Finding, ...], others: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Returns both lists, without remedies that occur in the first and findings that have no others."""
-    offered = {_remedy(fix) for finding in first for fix in finding.fixes}
-    rest = [
-        replace(finding, fixes=tuple(fix for fix in finding.fixes if _remedy(fix) not in offered)) for finding in others
-    ]
-    return (*first, *(finding for finding in rest if finding.fixes))
+def _merged(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Returns findings without remedies that occur before, and without findings that have no others."""
+    merged, offered = [], set[str]()
+    for finding in findings:
+        fixes = tuple(fix for fix in finding.fixes if _remedy(fix) not in offered)
+        offered |= {_remedy(fix) for fix in fixes}
+        if fixes or not finding.fixes:
+            merged.append(replace(finding, fixes=fixes))
+    return tuple(merged)
 
 
 def _remedy(fix: Fix) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.analyzers.support.moments import DeviceMoment
+from memdiag.analyzers.support.optimizers import IN_8_BITS
+from memdiag.trace.recording import Optimizer
 from memdiag.trace.schema import CATEGORIES
 
 MOST = 4  # optimizers: with one for each parameter, backward runs the steps, and gradients are not live together
@@ -27,7 +29,8 @@ class ModelState:
         parameters: All parameters and buffers.
         gradients: Of the parameters that the optimizers update, except sparse ones, which depend on the batch.
         states: Of the optimizers.
-        states_in_8_bits: The two states of AdamW with 8 bits for each element, which would replace them.
+        states_in_8_bits: States of 8 bits for each element that would replace them: of the same class if bitsandbytes
+            has it, otherwise the two of AdamW.
         is_least: Whether an optimizer is of a class whose states are unknown, and count as none.
     """
 
@@ -60,9 +63,13 @@ def model_state(view: DeviceView) -> ModelState | None:
         max(parameters, trained),
         trained - sum(each.sparse_bytes for each in known),
         sum((each.states_per_parameter or 0) * each.parameter_bytes for each in known),
-        _STATES_OF_ADAMW * sum(each.num_elements or each.parameter_bytes // 4 for each in known),
+        sum(_states_in_8_bits(each) * (each.num_elements or each.parameter_bytes // 4) for each in known),
         is_least,
     )
+
+
+def _states_in_8_bits(known: Optimizer) -> int:
+    return (known.states_per_parameter or 0) if known.name in IN_8_BITS else _STATES_OF_ADAMW
 
 
 def _is_divided(view: DeviceView) -> bool:

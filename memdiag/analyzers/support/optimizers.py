@@ -1,4 +1,4 @@
-"""Which optimizer of torch.optim a step ran, by the files of its frames, and the changes that this one accepts."""
+"""Which optimizer of torch.optim a step ran, by the files of its frames, and the lines of remedies for it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from memdiag.results.finding import Fix
+from memdiag.trace.model import Trace
 from memdiag.trace.stacks import Stacks
 from memdiag.trace.table import Array
 
 _FOLDER, _WRAPPER = "/torch/optim/", "optimizer.py"
 _DYNAMO = "/torch/_dynamo/"
-# Classes of torch.optim without a fused kernel, by their file. AdamW's steps are in adam.py.
+# Classes of torch.optim by their file, those with a fused kernel first. Adam and AdamW share their steps.
+_FUSED = {"adam.py": "AdamW", "adamw.py": "AdamW", "sgd.py": "SGD", "adagrad.py": "Adagrad"}
 _UNFUSED = {
     "_adafactor.py": "Adafactor",
     "adadelta.py": "Adadelta",
@@ -24,20 +26,28 @@ _UNFUSED = {
     "rmsprop.py": "RMSprop",
     "rprop.py": "Rprop",
 }
-_FUSED = ("adam.py", "adamw.py", "sgd.py", "adagrad.py")
+_NAMES = frozenset({"Adam", *_FUSED.values(), *_UNFUSED.values()})
+IN_8_BITS = frozenset({"Adagrad", "Adam", "AdamW", "RMSprop", "SGD"})  # of bitsandbytes
+_FUSED_ON_NPU = frozenset({"Adadelta", "Adam", "AdamW", "RMSprop", "SGD"})  # of torch_npu
 
 
-def unfused_optimizer(stacks: Stacks, used: Array) -> str:
-    """Returns the class of torch.optim whose steps have these stacks, if no fused kernel exists for it, or "".
+def optimizer_of(trace: Trace, used: Array) -> str:
+    """Returns the class of torch.optim whose steps have these stacks, or "" if unknown.
 
     Args:
-        stacks: The stacks of a trace.
+        trace: The trace. A recording that failed in its first step knows the classes, so it tells Adam from AdamW.
         used: Numbers of stacks; -1 is none.
     """
-    files = _files(_paths(stacks, used))
-    if files & set(_FUSED):
-        return ""
-    return next((name for file, name in _UNFUSED.items() if file in files), "")
+    noted = {each.name for each in trace.recorded.ended.optimizers} if trace.recorded is not None else set()
+    if len(noted) == 1 and noted <= _NAMES:
+        return noted.pop()
+    files = _files(_paths(trace.stacks, used))
+    return next((name for file, name in {**_FUSED, **_UNFUSED}.items() if file in files), "")
+
+
+def has_fused_kernel(name: str) -> bool:
+    """Returns whether a class of torch.optim has a fused kernel for CUDA; True for ""."""
+    return name not in _UNFUSED.values()
 
 
 def is_other_optimizer(stacks: Stacks, used: Array) -> bool:
@@ -66,11 +76,20 @@ def _frames(stacks: Stacks, number: int) -> Array:
 
 
 def for_optimizer(fixes: Iterable[Fix], name: str) -> tuple[Fix, ...]:
-    """Returns the remedies for an optimizer without a fused kernel: none that needs one, and others with its name."""
+    """Returns remedies whose lines are for AdamW with another class of torch.optim in them ("": unchanged).
+
+    A fused kernel that this class does not have is left out. If bitsandbytes lacks the class, its AdamW remains.
+    """
     if not name:
         return tuple(fixes)
-    return tuple(
-        replace(fix, change=fix.change.replace("torch.optim.AdamW", f"torch.optim.{name}"))
-        for fix in fixes
-        if "fused" not in fix.change.lower()
-    )
+    changed = []
+    for fix in fixes:
+        line = fix.change.replace("torch.optim.AdamW", f"torch.optim.{name}")
+        if name in IN_8_BITS:
+            line = line.replace(".AdamW8bit", f".{name}8bit")
+        if name in _FUSED_ON_NPU:
+            line = line.replace("NpuFusedAdamW", f"NpuFused{name}")
+        is_missing = not has_fused_kernel(name) if "fused=" in line else "NpuFused" in line and name not in line
+        if not is_missing:
+            changed.append(replace(fix, change=line))
+    return tuple(changed)

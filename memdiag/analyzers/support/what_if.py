@@ -19,10 +19,9 @@ from memdiag.analyzers.lifetime_pools import CODES as _POOLS
 from memdiag.analyzers.support.allocator_settings import NPU_EXCLUDED, AllocatorSettings
 from memdiag.analyzers.support.candidates import candidates
 from memdiag.analyzers.support.context import Context, DeviceView
-from memdiag.analyzers.support.first_forward import outgrows_free_memory
+from memdiag.analyzers.support.demand import exceeds_memory
 from memdiag.analyzers.support.habits_judged import CODES as _HABITS
 from memdiag.analyzers.support.habits_judged import answered
-from memdiag.analyzers.support.model_state import state_out_of_reach
 from memdiag.analyzers.support.moments import look
 from memdiag.analyzers.support.offered import offered
 from memdiag.analyzers.support.pools_judged import is_calibrated, judged
@@ -61,7 +60,7 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
         with contextlib.suppress(MemdiagError):  # the file has settings that its allocator would refuse
             replays = _Replays.of(trace, view.device, settings)
             here = look(view, settings)
-            beyond = state_out_of_reach(here) is not None or outgrows_free_memory(here)
+            beyond = exceeds_memory(here)
             results += judged_results(
                 [replace(each, is_rest_too_large=each.is_rest_too_large or beyond) for each in replays.results(lines)]
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from memdiag.analyzers.support.optimizers import unfused_optimizer
+from memdiag.analyzers.support.optimizers import has_fused_kernel, optimizer_of
 from memdiag.fix.base import Proposal, Refusal
 from memdiag.fix.case import FixCase
 from memdiag.fix.edit import Edit
@@ -36,14 +36,14 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
     dropped = frozenset(rows.tolist())
     lines = case.callers(rows)
     where = tuple(frame.label for frame in lines[-1:])
-    unfused = unfused_optimizer(case.trace.stacks, tensors.stack[rows])
-    if case.trace.backend == "cuda" and not unfused:
+    name = optimizer_of(case.trace, tensors.stack[rows]) or "AdamW"
+    if case.trace.backend == "cuda" and has_fused_kernel(name):
         yield Proposal(
             NAME,
             phrase("fix.lean-optimizer.fused"),
             where,
             Edit(dropped=dropped),
-            "torch.optim.AdamW(…, fused=True)",
+            f"torch.optim.{name}(…, fused=True)",
             phrase("fix.lean-optimizer.fused.caveat"),
             phrase("fix.lean-optimizer.fused.cost"),
             "lean_optimizer",
@@ -59,7 +59,7 @@ def propose(case: FixCase) -> Iterable[Proposal | Refusal]:
         phrase("fix.lean-optimizer"),
         where,
         Edit(dropped=dropped, added=added),
-        f"torch.optim.{unfused or 'AdamW'}(…, foreach=False)",
+        f"torch.optim.{name}(…, foreach=False)",
         phrase("fix.lean-optimizer.caveat"),
         phrase("fix.lean-optimizer.cost"),
         "lean_optimizer",
