@@ -16,6 +16,7 @@ HOLDERS = {
     "sum": ("held by the autograd graph of", "total"),
     "closure": ("held by", "kept in the closure of later.<locals>.call (holds.py:24)"),
     "dict": ("held by", "cache[…]"),
+    "sizes": ("held by", "cache[…]"),
 }
 
 

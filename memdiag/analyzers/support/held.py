@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from memdiag.analyzers.support.context import DeviceView
 from memdiag.results.finding import Evidence
@@ -29,12 +29,35 @@ def held_by(view: DeviceView, rows: Array) -> Iterator[Evidence]:
     recorded = view.trace.recorded
     found = held_in(recorded, view.device) if recorded is not None else []
     mine = set(rows.tolist())
-    # Fewer tensors of a kind belong to the current step: their graph may grow, but they do not.
-    direct = [held for row, held in found if row in mine and held.count > FEW]
-    results = [] if direct else [held for row, held in found if held.num_nodes and _retains(view, row, rows)]
+    # Fewer tensors of a kind belong to the current step, unless each step collects one of another size.
+    direct = [held for row, held in found if row in mine and (held.count > FEW or _is_collected(view, row, held))]
+    growing = _growing(held for _, held in found)
+    results = [
+        held
+        for row, held in found
+        if not direct and held.num_nodes and held.chains[0] in growing and _retains(view, row, rows)
+    ]
     for text, held in list(_chains(direct or results).items())[:MOST]:
         name = phrase("held.by") if direct else phrase("held.graph")
         yield Evidence(name, held.count, "tensors", text)
+
+
+def _is_collected(view: DeviceView, row: int, held: HeldTensor) -> bool:
+    """Returns whether a container holds a tensor that outlives its step and the next one."""
+    tensors = view.device.tensors
+    is_freed = tensors.free_requested_at[row] < view.device.num_events
+    last = int(tensors.step_free[row] if is_freed else view.device.events.step.max())
+    return last - int(tensors.step_alloc[row]) > 1 and _SUBSCRIPT.search(held.chains[0]) is not None
+
+
+def _growing(found: Iterable[HeldTensor]) -> set[str]:
+    """Returns the variables whose graphs grow, or were measured only once: a graph of a fixed size is of one step."""
+    sizes: dict[str, set[int]] = {}
+    marks: dict[str, set[int]] = {}
+    for held in found:
+        sizes.setdefault(held.chains[0], set()).add(held.num_nodes)
+        marks.setdefault(held.chains[0], set()).add(held.mark)
+    return {chain for chain, each in sizes.items() if len(marks[chain]) == 1 or len(each) > 1}
 
 
 def _retains(view: DeviceView, result: int, rows: Array) -> bool:

@@ -1,7 +1,7 @@
 """Retains tensors of every step and writes what the recorder left behind: holds.py OUT DEVICE HOW SECONDS.
 
-HOW is "list" (losses with their graphs), "sum" (of losses), "closure" or "dict" (of outputs). SECONDS is the time limit
-of a search for holders.
+HOW is "list" (losses with their graphs), "sum" (of losses), "closure", "dict" (of outputs) or "sizes" (a dict, too).
+SECONDS is the time limit of a search for holders.
 """
 
 import json
@@ -41,6 +41,8 @@ for step in range(20):
         calls.append(later(inputs * 2))
     elif how == "dict":
         cache[f"step {step}"] = model(inputs).detach()
+    elif how == "sizes":
+        cache[step] = torch.ones(100_000 + 1000 * step, device=device)
 
 last = [weakref.ref(inputs), weakref.ref(optimizer)]
 del inputs, optimizer
