@@ -14,7 +14,7 @@ since a retry leaves none. A release that leaves none may be either.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -230,7 +230,10 @@ def _calls(view: DeviceView, bursts: Bursts, settings: AllocatorSettings) -> Ite
             *_time(view, bursts, mine),
             *_places(view, stacks, phrase("churn.from")),
         ),
-        present(settings.offer("empty-cache", caveat=phrase("churn.fix.once.caveat"))),
+        tuple(
+            replace(fix, change=phrase("churn.fix.once.change", call=fix.change) if fix.change else "")
+            for fix in present(settings.offer("empty-cache", caveat=phrase("churn.fix.once.caveat")))
+        ),
         weight_bytes=released // len(mine),
     )
 
