@@ -10,6 +10,7 @@ import pytest
 from memdiag.analyzers import collected
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.context import Context
+from memdiag.analyzers.support.joined import join
 from memdiag.trace.schema import PHASES
 from tests.training import MAIN, MIB, Frame, Training, forward
 
@@ -106,9 +107,13 @@ def test_what_is_no_collection(count, options):
     assert not found(count, **options)
 
 
-def test_after_a_failure_outputs_come_first():
-    card = build_report(marked(program_of(fails=True))).verdict
+def test_after_a_failure_outputs_come_first_and_a_smaller_batch_nowhere():
+    trace = marked(program_of(fails=True))
+    card = build_report(trace).verdict
     assert (card.severity, card.code) == ("critical", "MD135")
+    (message,) = join(None, trace).messages
+    assert message.findings[0].code == "MD135"
+    assert not [fix.title for finding in message.findings for fix in finding.fixes if "smaller batch" in fix.title]
 
 
 PAGE_EXAMPLES = {"MD135": lambda: found(fails=True)}

@@ -5,10 +5,10 @@ import pytest
 
 from memdiag.analyzers.report import build_report
 from memdiag.analyzers.support.failures import every_failure, numbers
-from memdiag.analyzers.support.joined import PER_BATCH, _growth, join
+from memdiag.analyzers.support.joined import PER_BATCH, join
 from memdiag.analyzers.support.offered import offered
+from memdiag.analyzers.support.root_causes import growth_of
 from memdiag.diagnosis.facts import Facts
-from memdiag.diagnosis.growth import despite_growth
 from memdiag.diagnosis.refuted import as_on_card
 from memdiag.oom.read import read_text
 from memdiag.results.finding import Evidence, Finding, Fix
@@ -336,7 +336,7 @@ def test_nothing_fails_where_there_is_nothing(heap, pieces):
 def test_pieces_that_growth_would_fill_in_a_few_steps_are_not_the_cause(code, facts, verdict):
     growing = Finding(code, "Memory grows", "warning", 0, facts)
     pieces = Judgement("fragmentation", "high", ("capacity",), ("in pieces",))
-    growth = _growth((growing,))
+    growth = growth_of((growing,))
     numbers_of_it = Facts(request=100 * MIB, slack=150 * MIB, pool=50 * MIB)
     judged = pieces if growth is None else despite_growth(pieces, numbers_of_it, growth)
     assert judged.verdict == verdict

@@ -28,13 +28,13 @@ from memdiag.analyzers.support.failures import (
     numbers,
 )
 from memdiag.analyzers.support.optimizers import for_optimizer
+from memdiag.analyzers.support.root_causes import AVOIDABLE, growth_of, is_collection, is_root
 from memdiag.diagnosis.facts import Facts
-from memdiag.diagnosis.growth import GrowingMemory, despite_growth
+from memdiag.diagnosis.growth import despite_growth
 from memdiag.diagnosis.refuted import as_on_card, is_stuck, without_refuted
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.demand import PER_BATCH
 from memdiag.diagnosis.remedies.devices import with_neighbours_named
-from memdiag.diagnosis.thresholds import SOON_PASSES, SOON_STEPS
 from memdiag.oom.advice import advise
 from memdiag.oom.frameworks import NAMES
 from memdiag.oom.ledger import account
@@ -50,25 +50,17 @@ from memdiag.units import format_bytes
 
 MOST_LOOKED_AT = 4  # moments for which all analyzers run: each takes as long as `memdiag analyze`
 
-# Memory that the program does not need: this comes first, whatever the other findings are.
-_KEPT = ("MD106", "MD127", "MD128", "MD129", "MD132", "MD133", "MD134")
 # Findings that are relevant for a cause; others are about the rest of the trace.
 _ARRANGEMENT = frozenset(
-    {"MD112", "MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD208", "MD301", "MD403", *_KEPT}
+    {"MD111", "MD112", "MD113", "MD201", "MD202", "MD203", "MD204", "MD207", "MD208", "MD301", "MD403", *AVOIDABLE}
 )
 _PARTS = ("MD101", "MD102", "MD103", "MD104", "MD105", "MD131")  # of the peak
-_AMOUNT = frozenset({*_PARTS, "MD111", "MD112", "MD203", "MD206", "MD208", "MD301", "MD302", *_KEPT})
+_AMOUNT = frozenset({*_PARTS, "MD111", "MD112", "MD203", "MD206", "MD208", "MD301", "MD302", *AVOIDABLE})
 _OUTSIDE = frozenset({"MD206", "MD301"})
 _RELEVANT: dict[Cause, frozenset[str]] = {
     "fragmentation": _ARRANGEMENT,
     "capacity": _AMOUNT,
     "limit": _AMOUNT | {"MD201"},
-}
-# Growing memory: the evidence (its key) with the amount, its number of steps or passes ("": one), and how many are
-# soon.
-_GROWING = {
-    "MD106": ("kept_passes.kept", "kept_passes.graphs", SOON_PASSES),
-    "MD301": ("leaks.growth", "", SOON_STEPS),
 }
 _UNCOUNTED = "_workspace"  # in the names of dialects whose memory is outside the caching allocator
 
@@ -125,7 +117,7 @@ class _Joiner:
         """Returns a message with cause, ledger and findings of a failure."""
         found = self._report(failure)
         special = found.findings if found else ()
-        judgement, growth = cause(failure, message), _growth(special) or growth_in_first_step(failure.here)
+        judgement, growth = cause(failure, message), growth_of(special) or growth_in_first_step(failure.here)
         if growth is not None:
             judgement = despite_growth(judgement, facts_of(failure, message), growth)
         if failure.count > 1:
@@ -142,8 +134,8 @@ class _Joiner:
             kept = (*advise(about, replace(judgement, verdict="capacity")), *kept)
         special = tuple(finding for finding in special if finding.code in relevant)
         first = found.verdict.code if found and found.verdict else ""
-        special = _without_repeats(sorted(special, key=lambda finding: not _is_root(finding)), first)
-        kept = _without_batch(kept, failure)
+        special = _without_repeats(sorted(special, key=lambda finding: not is_root(finding)), first)
+        kept = _without_batch(kept, failure, special)
         kept = without_refuted(kept, found.what_if if found else ())
         kept = tuple(replace(each, fixes=for_optimizer(each.fixes, optimizer_at(failure.here))) for each in kept)
         settings = AllocatorSettings.of(self.trace)
@@ -179,16 +171,12 @@ def _private(facts: Facts) -> dict[str, int]:
     }
 
 
-def _is_root(finding: Finding) -> bool:
-    """Returns whether a finding is the root cause: memory that grows, or that the program does not need."""
-    return finding.code in _KEPT or (finding.code == "MD301" and finding.severity != "info")
-
-
 def _without_repeats(findings: list[Finding], first: str) -> tuple[Finding, ...]:
     """Returns findings without general ones that a more specific one covers, except the code that comes first."""
     codes = {finding.code for finding in findings}
-    # MD101 suggests recomputing activations, which does not help if a graph is retained by mistake (MD106)
-    general = {"MD101"} if "MD106" in codes else set()
+    # MD101 suggests recomputing activations or a smaller batch, which does not help if a graph is retained by mistake
+    # (MD106), or if outputs are collected (MD135)
+    general = {"MD101"} if "MD106" in codes or any(map(is_collection, findings)) else set()
     general |= {"MD113"} & codes if codes & {"MD201", "MD202"} else set()
     rest = [finding for finding in findings if finding.code not in general]
     # these findings already list live memory, and how to reduce it
@@ -197,23 +185,14 @@ def _without_repeats(findings: list[Finding], first: str) -> tuple[Finding, ...]
     return tuple(rest)
 
 
-def _growth(findings: tuple[Finding, ...]) -> GrowingMemory | None:
-    """Returns the growing memory that the findings of a failure report; None: none."""
-    growing = next((finding for finding in findings if finding.code in _GROWING and _is_root(finding)), None)
-    if growing is None:
-        return None
-    values = {
-        fact.what.key: fact.value
-        for fact in growing.evidence
-        if isinstance(fact.what, Phrase) and isinstance(fact.value, int | float)
-    }
-    what, of, soon = _GROWING[growing.code]
-    return GrowingMemory(growing.title, values.get(what, 0) / max(values.get(of, 1), 1), soon)
+def _without_batch(
+    findings: tuple[Finding, ...], failure: Failure, special: tuple[Finding, ...]
+) -> tuple[Finding, ...]:
+    """Returns advice without smaller batches and recomputation, if these would save only a little live memory.
 
-
-def _without_batch(findings: tuple[Finding, ...], failure: Failure) -> tuple[Finding, ...]:
-    """Returns advice without smaller batches and recomputation, if these would save only a little live memory."""
-    if not failure.exact or depends_on_batch(failure.here):
+    ``special``: findings about the failure.
+    """
+    if not any(map(is_collection, special)) and (not failure.exact or depends_on_batch(failure.here)):
         return findings
     return tuple(
         replace(finding, fixes=tuple(fix for fix in finding.fixes if not _needs_less_per_batch(fix)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memdiag.analyzers.support.experts import experts_without_load
+from memdiag.analyzers.support.root_causes import AVOIDABLE, RETAINED
 from memdiag.diagnosis.refuted import RELEVANT_SHARE, best_of, is_relevant, is_solution, is_stuck
 from memdiag.results.finding import SEVERITIES, Finding, Fix, Severity
 from memdiag.results.report import DeviceReport, Verdict, WhatIf
@@ -17,17 +18,7 @@ from memdiag.trace.reach import reach_of
 from memdiag.units import format_bytes
 
 _REPLAYED = ("cuda", "npu")
-_NEEDLESS = (
-    "MD106",
-    "MD111",
-    "MD127",
-    "MD128",
-    "MD129",
-    "MD132",
-    "MD133",
-    "MD134",
-    "MD135",
-)  # avoidable memory: more important than any setting
+_NEEDLESS = (*AVOIDABLE, RETAINED)  # more important than any setting
 _GROWTH = "MD301"
 _COMPOSITION = ("MD101", "MD102", "MD134")
 _FAR_MORE = 4  # times the saving of a setting: estimates of savings are uncertain
