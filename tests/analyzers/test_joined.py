@@ -9,6 +9,7 @@ from memdiag.analyzers.support.joined import PER_BATCH, join
 from memdiag.analyzers.support.offered import offered
 from memdiag.analyzers.support.root_causes import growth_of
 from memdiag.diagnosis.facts import Facts
+from memdiag.diagnosis.growth import despite_growth
 from memdiag.diagnosis.refuted import as_on_card
 from memdiag.oom.read import read_text
 from memdiag.results.finding import Evidence, Finding, Fix
