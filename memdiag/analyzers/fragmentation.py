@@ -2,8 +2,7 @@
 
 Reserved - allocated is not fragmentation. Free memory is split, relative to a request, into memory that could serve it
 (cache), and memory that is too small or in the wrong pool (stranded, foreign); docs/fragmentation.md defines every
-byte. A finding requires at least a twentieth of reserved memory and 32 MiB, or a failed request. It is a warning from a
-tenth on.
+byte. A finding requires a twentieth of reserved memory (a warning: a tenth) and 32 MiB, or a failed request.
 """
 
 from __future__ import annotations
