@@ -43,11 +43,10 @@ class Lives:
             phase of allocation.
         step_alloc, step_free: int32: step, or -1 if unknown, before the first step, or (of a free) never.
         before: It was live when the trace began.
-        kept: It is live when the trace ends.
+        kept: It is live when the trace ends, or was freed only because the visit in which it was allocated failed.
         at_exit: It is freed after the last event of forward, backward and the optimizer, as the program ends.
         same_visit: It is freed in the same visit of a known phase in which it was allocated.
-        open: It is live at the end, and was allocated in the last visit, in which memory ran out: its lifetime is
-            unknown.
+        open: It is kept, and was allocated in the last visit, in which memory ran out: its lifetime is unknown.
         next_phase, previous_phase: int8: the phases after and before the visit in which it was allocated.
         previous_step: int32: the step in which the visit before that one ended, or -1.
         num_allocs: Number of other allocations during its life.
@@ -84,10 +83,14 @@ def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) ->
     """Returns allocation and free of every tensor of a device."""
     tensors, n = device.tensors, device.num_events
     visit, surroundings = _visits(marks, n)
-    last_visit = int(visit[n - 1]) if n else 0
+    end = _end(device)
+    last_visit = int(visit[end - 1]) if n else 0
     phase, step = np.append(marks.phase, UNKNOWN).astype(np.int8), np.append(marks.step, -1).astype(np.int32)
-    before, kept = tensors.alloc_at < 0, tensors.free_requested_at >= n
-    born, dies = np.where(before, n, tensors.alloc_at), np.minimum(tensors.free_requested_at, n)
+    before = tensors.alloc_at < 0
+    born = np.where(before, n, tensors.alloc_at)
+    is_unwound = (tensors.free_requested_at >= end) & (visit[born] == last_visit)
+    dies = np.where(is_unwound, n, np.minimum(tensors.free_requested_at, n))
+    kept = dies >= n
     allocs = np.zeros(n + 1, index_type(n))
     np.cumsum(device.events.action == schema.ALLOC, out=allocs[:n])
     allocs[n] = allocs[n - 1] if n else 0
@@ -103,7 +106,7 @@ def measure(device: DeviceTrace, marks: EventPhases, evidence: StackEvidence) ->
         kept=kept,
         at_exit=~kept & (dies > training[-1] if len(training) else False),
         same_visit=~before & ~kept & (visit[born] == visit[dies]) & (phase[born] != UNKNOWN),
-        open=~before & kept & (visit[born] == last_visit) & _ends_in_failure(device, visit[:n]),
+        open=~before & kept & (visit[born] == last_visit) & _ends_in_failure(device, visit[:end]),
         next_phase=surroundings[1][visit[born]],
         previous_phase=surroundings[0][visit[born]],
         previous_step=surroundings[2][visit[born]],
@@ -138,6 +141,15 @@ def _visits(marks: EventPhases, n: int) -> tuple[Array, tuple[Array, Array, Arra
         np.concatenate((after, outer)).astype(np.int8),
         np.concatenate((no_step[:1], step, no_step[1:])).astype(np.int32),
     )
+
+
+def _end(device: DeviceTrace) -> int:
+    """Returns the number of events until the program ended: all, or those until a failure that only frees follow."""
+    actions = device.events.action
+    failed = np.flatnonzero(actions == schema.OOM)
+    if not len(failed) or (actions[failed[-1] :] == schema.ALLOC).any():
+        return len(actions)
+    return int(failed[-1]) + 1
 
 
 def _ends_in_failure(device: DeviceTrace, visit: Array) -> bool:
