@@ -8,15 +8,17 @@ gathering: one of them is most of the bytes that a forward gathers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import first_finding
-from memdiag.results.finding import Evidence, Finding, Fix
+from memdiag.analyzers.support.without import saving_without
+from memdiag.results.finding import Evidence, Finding, Fix, Saving
 from memdiag.text import phrase
-from memdiag.trace.model import Trace
+from memdiag.trace.model import DeviceTrace, Trace
 from memdiag.trace.schema import ALLOC, CATEGORIES, OOM, PHASES
 from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
@@ -92,8 +94,18 @@ def _unit(view: DeviceView, asks: Array, shards: Array) -> Iterator[Finding]:
             Evidence(phrase("gathered.forward"), gathered, "bytes", phrase("gathered.units", count=len(sizes))),
         ),
         (_smaller_units() if len(sizes) == 1 else _one_more_unit(),),
-        weight_bytes=held,
+        _saving(device, np.flatnonzero((tensors.category == _GATHERED) & shards[tensors.stack])),
+        held,
     )
+
+
+def _saving(device: DeviceTrace, gathered: Array) -> Saving | None:
+    """Returns a saving of up to all gathered weights, and as a guess half: two of at least four smaller units remain.
+
+    FSDP gathers the next unit while one computes.
+    """
+    most = saving_without(device, gathered)
+    return replace(most, expected_bytes=most.high_bytes // 2) if most else None
 
 
 def _smaller_units() -> Fix:

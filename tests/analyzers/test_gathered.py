@@ -54,6 +54,7 @@ def test_a_unit_that_is_most_of_the_model(frames):
     facts = {fact.what.key: fact.value for fact in finding.evidence}
     assert facts["gathered.largest"] == 500 * MIB
     assert facts["gathered.forward"] == 580 * MIB
+    assert finding.saving.high_bytes == 499 * MIB == 2 * finding.saving.expected_bytes, "1 MiB is live in backward"
     assert "fully_shard(model.embedding)" in finding.fixes[0].change, "blocks are wrapped: it is what is beside them"
 
 
