@@ -7,6 +7,8 @@ import zlib
 from pathlib import Path
 
 from memdiag.errors import RefusedFile
+from memdiag.quoting import file_argument
+from memdiag.sources.folders import trace_in
 from memdiag.text import phrase
 from memdiag.units import MIB, format_bytes
 
@@ -25,7 +27,13 @@ def read_head(path: Path) -> bytes:
     """
     try:
         if path.is_dir():
-            raise RefusedFile(phrase("errors.directory", path=str(path)), phrase("errors.directory.hint"))
+            file = trace_in(path)
+            raise RefusedFile(
+                phrase("errors.directory", path=str(path)),
+                phrase("errors.directory.contains", file=file_argument(str(file)))
+                if file
+                else phrase("errors.directory.hint"),
+            )
         if path.exists() and not path.is_file():  # reading a pipe could block, and a device is endless
             raise RefusedFile(phrase("errors.not-ordinary", path=str(path)), phrase("errors.not-ordinary.hint"))
         with path.open("rb") as file:
