@@ -27,11 +27,11 @@ def read_head(path: Path) -> bytes:
     """
     try:
         if path.is_dir():
-            file = trace_in(path)
+            inside = trace_in(path)
             raise RefusedFile(
                 phrase("errors.directory", path=str(path)),
-                phrase("errors.directory.contains", file=file_argument(str(file)))
-                if file
+                phrase("errors.directory.contains", file=file_argument(str(inside)))
+                if inside
                 else phrase("errors.directory.hint"),
             )
         if path.exists() and not path.is_file():  # reading a pipe could block, and a device is endless
