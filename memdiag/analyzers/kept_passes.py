@@ -298,6 +298,7 @@ def _finding(view: DeviceView, found: KeptPasses) -> Finding:
         tuple(_evidence(view, found, held)),
         (
             *(_detached_state() if found.follows else AllocatorSettings.of(view.trace).offers("no-graph")),
+            *(_backward_of_each() if ran_out and _may_wait(view, found) else ()),
             Fix(
                 phrase("kept_passes.fix.detach"),
                 "code",
@@ -319,6 +320,29 @@ def _detached_state() -> Iterator[Fix]:
         phrase("kept_passes.fix.state.change"),
         phrase("kept_passes.fix.state.when"),
         phrase("kept_passes.fix.state.caveat"),
+    )
+
+
+def _may_wait(view: DeviceView, found: KeptPasses) -> bool:
+    """Returns whether all passes are of the running step of a training, and its backward has not begun.
+
+    A program may add up their losses for one backward.
+    """
+    recorded, events = view.trace.recorded, view.device.events
+    step = int(events.step[view.at])
+    has_begun = bool(((events.step == step) & (events.phase == _BACKWARD)).any())
+    is_training = recorded is not None and len(recorded.ended.optimizers) > 0
+    return is_training and not has_begun and found.steps.tolist() == [step]
+
+
+def _backward_of_each() -> Iterator[Fix]:
+    """Yields the remedy for a training that accumulates gradients, but keeps all graphs for one backward."""
+    yield Fix(
+        phrase("kept_passes.fix.each"),
+        "code",
+        phrase("kept_passes.fix.each.change"),
+        phrase("kept_passes.fix.each.when"),
+        phrase("kept_passes.fix.each.caveat"),
     )
 
 

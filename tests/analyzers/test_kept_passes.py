@@ -9,6 +9,7 @@ import pytest
 
 from memdiag.analyzers import kept_passes
 from memdiag.analyzers.support.context import Context
+from memdiag.trace.recording import Optimizer, ProcessMarks, RecordingEnd
 from memdiag.trace.schema import PHASES
 from tests.training import BACKWARD, MAIN, MIB, SILENT, Frame, Training, forward
 
@@ -91,11 +92,12 @@ class Evaluated(Training):
         return (*forward(layer)[:-1], EVALUATE, MAIN)
 
 
-def found(program, *, marked=True):
+def found(program, *, marked=True, recorded=None):
     """Returns the finding.
 
     Args:
         marked: Whether phases are marked as by a recorder; from stacks alone, consecutive passes count as one.
+        recorded: What a recorder noted besides.
     """
     trace = program.trace()
     (device,) = trace.devices
@@ -104,7 +106,9 @@ def found(program, *, marked=True):
             device,
             events=device.events.replace(phase=np.array([PHASES.index(name) for name in program.phases], np.int8)),
         )
-    trace = replace(trace, devices=(device,), bases={**trace.bases, **({"phase": "marks"} if marked else {})})
+    trace = replace(
+        trace, devices=(device,), recorded=recorded, bases={**trace.bases, **({"phase": "marks"} if marked else {})}
+    )
     return list(kept_passes.analyze(trace, Context()))
 
 
@@ -128,6 +132,20 @@ def test_an_evaluation_that_keeps_its_graphs_is_named_with_the_line_that_calls_t
     assert facts["kept_passes.graphs"][0] == 5
     assert finding.severity == "warning"
     assert "no_grad" in finding.fixes[0].change
+
+
+@pytest.mark.parametrize(("fails", "has_optimizer"), [(True, True), (True, False), (False, True)])
+def test_a_training_that_failed_before_its_backward_may_add_up_losses(fails, has_optimizer):
+    program = trained(count=6)
+    if fails:
+        program.phase = "forward"
+        program.fail(MIB, forward(0))
+    optimizers = (Optimizer("AdamW", 24 * MIB, 0, frozenset()),) if has_optimizer else ()
+    recorded = ProcessMarks((), {}, {}, {}, {}, ended=RecordingEnd(reason="oom", optimizers=optimizers))
+    (finding,) = found(program, recorded=recorded)
+    changes = [fix.change for fix in finding.fixes]
+    assert changes[0] == "with torch.no_grad():"
+    assert any(".backward()" in change for change in changes) == (fails and has_optimizer)
 
 
 @pytest.mark.parametrize(("retained", "follows"), [(0, False), (1, False), (5, True)])
