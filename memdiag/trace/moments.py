@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from memdiag.errors import MemdiagError
 from memdiag.text import phrase
 from memdiag.trace import schema
@@ -60,6 +62,11 @@ def has_history(device: DeviceTrace) -> bool:
     A recording of the state only keeps a ring of one entry, which does not count.
     """
     return device.num_events > 1
+
+
+def has_requests(device: DeviceTrace) -> bool:
+    """Returns whether the program requested memory during the recording."""
+    return bool(np.isin(device.events.action, (schema.ALLOC, schema.OOM)).any())
 
 
 def failed_allocations(device: DeviceTrace) -> Array:

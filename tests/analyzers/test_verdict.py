@@ -84,6 +84,15 @@ def test_without_a_replay_it_says_why_there_is_no_prediction(trace, goldens):
     assert "no history" in build_report(load(goldens / "cuda-2.13.0-no-trace" / "snapshot.pickle")).verdict.calibration
 
 
+def test_a_recording_without_requests_has_no_replay(heap):
+    heap.segment(0, 20 * MIB)
+    heap.free(0, 8 * MIB)  # allocated before the recording
+    report = build_report(heap.trace())
+    assert report.source.num_tensors == 1
+    assert not report.what_if
+    assert "no history" in report.verdict.calibration
+
+
 def test_every_recording_has_a_card_that_agrees_with_its_report(goldens):
     for path in sorted(goldens.glob("*/*.p*kl*")):
         report = build_report(load(path))

@@ -14,6 +14,7 @@ from memdiag.results.finding import SEVERITIES, Finding, Fix, Severity
 from memdiag.results.report import DeviceReport, Verdict, WhatIf
 from memdiag.text import Phrase, joined, phrase
 from memdiag.trace.model import Trace
+from memdiag.trace.moments import has_requests
 from memdiag.trace.reach import reach_of
 from memdiag.units import format_bytes
 
@@ -226,6 +227,6 @@ def _calibration(trace: Trace, device: int, results: Sequence[WhatIf], *, replay
     if trace.backend not in _REPLAYED:
         return phrase("verdict.calibration.backend", backend=trace.backend or phrase("verdict.unknown-backend"))
     own = next(each for each in trace.devices if each.device == device)
-    if not own.num_events:
+    if not has_requests(own):
         return phrase("verdict.calibration.no-history")
     return phrase("verdict.calibration.inexact" if own.has_addresses else "verdict.calibration.no-addresses")

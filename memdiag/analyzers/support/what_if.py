@@ -34,6 +34,7 @@ from memdiag.settings.conf import parse_conf
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
+from memdiag.trace.moments import has_requests
 
 # Fraction of the compared values that must match the recording; below it the model does not match.
 _EXACT_ENOUGH = 0.9
@@ -53,7 +54,7 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
     for view in context.views(trace):
         mine = [finding for finding in found if finding.device in {None, view.device.device}]
         asked = [finding for finding in mine if finding.code in _ASKED]
-        if not view.device.has_addresses or not len(view.device.tensors) or view.device.num_events > _MOST_EVENTS:
+        if not view.device.has_addresses or not has_requests(view.device) or view.device.num_events > _MOST_EVENTS:
             continue
         obvious = {fix.change: fix for fix in candidates(trace, view.device, settings)}
         lines = {**_lines(settings, mine), **{line: () for line in obvious if line not in _lines(settings, mine)}}
