@@ -44,6 +44,9 @@ _CHAIN = 200  # bytes of a call chain's line in a list
 _TOTALS = ("totalAllocated", "totalReserved", "totalActive")
 
 
+_NSYS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUDA_GPU_MEMORY_USAGE_EVENTS")  # of nsys export
+
+
 def sniff(head: bytes) -> bool:
     """Returns whether this is an SQLite database other than msmemscope's.
 
@@ -75,6 +78,8 @@ def read(path: Path) -> Trace:
             notes = Notes()
             raws = _modules(database, budget).devices(notes)
         if not raws:
+            if any(database.has(name) for name in _NSYS):
+                raise RefusedFile(phrase("errors.nsys", path=str(path)), phrase("sources.snapshot.hint"))
             raise RefusedFile(phrase("errors.no-table", path=str(path)), phrase(RECORD))
         context = context_of(path)
         strings, spans = _steps(database) or ((), None)

@@ -126,6 +126,7 @@ def test_reading_leaves_nothing_behind(tmp_path):
     ("statements", "reason"),
     [
         (["CREATE TABLE TASK (startNs INTEGER)"], "no table with memory events"),
+        (["CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER)"], "export of Nsight Systems"),
         # A view with the name of the table would execute the query in its definition.
         (
             ["CREATE VIEW MEMORY_RECORD AS SELECT 1 AS component, randomblob(1000000000) AS timestamp"],
