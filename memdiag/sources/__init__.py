@@ -6,7 +6,7 @@ data that the format lacks in notes (codes MD9xx).
 
 from __future__ import annotations
 
-from codecs import getincrementaldecoder
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
 from os import PathLike
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from memdiag.quoting import file_argument
 from memdiag.redaction import is_on
 from memdiag.registry import SOURCES
 from memdiag.sources.files import read_head
-from memdiag.sources.known_files import refuse_known
+from memdiag.sources.known_files import refuse_known, resaved
 from memdiag.sources.redacted import redacted
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
@@ -38,6 +38,12 @@ def load(path: str | PathLike[str]) -> Trace:
             trace: Trace = SOURCES.call(name, lambda source: source.read(file))
             return redacted(trace) if is_on() else trace
     refuse_known(head, file)
+    for key, before in resaved(head):
+        if _is_known(before):
+            raise RefusedFile(
+                phrase("errors.resaved", path=str(file), what=phrase(f"errors.resaved.{key}")),
+                phrase("errors.resaved.hint"),
+            )
     hint = (
         phrase("sources.text.hint", file=file_argument(str(file)), forms=phrase("sources.forms"))
         if _is_text(head)
@@ -46,8 +52,15 @@ def load(path: str | PathLike[str]) -> Trace:
     raise RefusedFile(phrase("errors.no-trace", path=str(file)), hint)
 
 
+def _is_known(head: bytes) -> bool:
+    """Returns whether a source reads a file that begins like this."""
+    return any(is_known for _, is_known in SOURCES.attempts(lambda source: source.sniff(head)))
+
+
 def _is_text(head: bytes) -> bool:
-    """Returns whether a file is text, such as the output of a program."""
+    """Returns whether a file is text, such as the output of a program, which PowerShell writes in UTF-16."""
+    if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return True
     if b"\0" in head:
         return False
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterator
 from pathlib import Path
 
 from memdiag.errors import RefusedFile
@@ -59,6 +61,16 @@ def refuse_known(head: bytes, path: Path) -> None:
         raise RefusedFile(phrase("errors.lfs-pointer", path=str(path)), phrase("errors.lfs-pointer.hint"))
     if is_snapshot_in_json(head):
         raise RefusedFile(phrase("errors.snapshot-json", path=str(path)), phrase("errors.snapshot-json.hint"))
+
+
+def resaved(head: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yields the possible changes of a text by a spreadsheet or an editor: a key, and the text before the change."""
+    if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        yield "utf-16", head[: len(head) // 2 * 2].decode("utf-16", "replace").encode()
+    first, line_end, rest = head.partition(b"\n")
+    for key, separator in (("semicolons", b";"), ("tabs", b"\t")):
+        if separator in first:
+            yield key, first.replace(separator, b",") + line_end + rest
 
 
 def _archive(path: Path, name: str, command: str) -> RefusedFile:

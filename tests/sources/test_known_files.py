@@ -78,3 +78,38 @@ def test_a_snapshot_converted_from_json_is_read(tmp_path, content):
     file = tmp_path / "trace.pickle"
     file.write_bytes(pickle.dumps(json.loads(json.dumps(content))))
     assert load(file).devices[0].end["allocated"] == 512
+
+
+RECORDS = "Component,Timestamp(us),Total Allocated(MB),Total Reserved(MB),Device Type\nPTA,1,2.5,4.0,NPU:0\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (RECORDS.encode("utf-16"), "it is UTF-16 text"),
+        (RECORDS.encode("utf-16-be").join((b"\xfe\xff", b"")), "it is UTF-16 text"),
+        (RECORDS.replace(",", ";").replace(".", ",").encode(), "separated by semicolons"),
+        (RECORDS.replace(",", "\t").encode(), "separated by tabs"),
+    ],
+)
+def test_a_table_from_a_spreadsheet_is_refused_with_the_reason(tmp_path, data, error):
+    file = tmp_path / "memory_record.csv"
+    file.write_bytes(data)
+    with pytest.raises(RefusedFile, match=error) as refused:
+        load(file)
+    assert "original file" in refused.value.hint
+
+
+@pytest.mark.parametrize("data", [RECORDS.encode(), b"\xef\xbb\xbf" + RECORDS.replace("\n", "\r\n").encode()])
+def test_a_byte_order_mark_and_line_ends_of_windows_change_nothing(tmp_path, data):
+    file = tmp_path / "memory_record.csv"
+    file.write_bytes(data)
+    assert load(file).devices[0].usage.reserved.tolist() == [4 << 20]
+
+
+def test_the_hint_for_a_log_in_utf_16_is_the_command_for_logs(tmp_path):
+    file = tmp_path / "train.log"
+    file.write_bytes("step 1\nRuntimeError: stopped\n".encode("utf-16"))
+    with pytest.raises(RefusedFile) as refused:
+        load(file)
+    assert f"memdiag oom {file}" in refused.value.hint
