@@ -323,6 +323,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "unused-gradients": "memdiag.analyzers.unused_gradients",
         "resident-data": "memdiag.analyzers.resident_data",
         "collected": "memdiag.analyzers.collected",
+        "waiting-graphs": "memdiag.analyzers.waiting_graphs",
         "regrown": "memdiag.analyzers.regrown",
         "residue": "memdiag.analyzers.residue",
         "pinned-rounding": "memdiag.analyzers.pinned_rounding",

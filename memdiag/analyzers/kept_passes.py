@@ -92,7 +92,7 @@ def find_passes(view: DeviceView) -> KeptPasses | None:
     """Returns the forward passes that are retained without use at the moment of a view, or None."""
     device, tensors = view.device, view.device.tensors
     passes, of_tensor = numbered(view)
-    now = _kept_at(view, passes, of_tensor, view.at)
+    now = graphs_at(view, passes, of_tensor, view.at)
     is_backward = device.events.phase[view.at] == _BACKWARD
     now = now[now != (passes[: view.at + 1].max() if is_backward else passes[view.at])]
     if len(now) < FEWEST:
@@ -134,7 +134,7 @@ def _find_unused(view: DeviceView) -> KeptPasses | None:
     step = device.events.step == device.events.step[view.at]
     in_backward = np.flatnonzero(step & (device.events.phase == _BACKWARD))
     passes, of_tensor = numbered(view)
-    now = _kept_at(view, passes, of_tensor, view.at)
+    now = graphs_at(view, passes, of_tensor, view.at)
     if not len(in_backward) or len(now) <= FEWEST:
         return None
     rows = device.live(view.at)
@@ -233,11 +233,11 @@ def _usual(view: DeviceView, passes: Array, of_tensor: Array, begins: Array) -> 
     for at in np.argsort(-at_most, kind="stable")[:LOOKS].tolist():
         if at_most[at] <= usual:
             break
-        usual = max(usual, len(_kept_at(view, passes, of_tensor, int(begins[at]))))
+        usual = max(usual, len(graphs_at(view, passes, of_tensor, int(begins[at]))))
     return usual
 
 
-def _kept_at(view: DeviceView, passes: Array, of_tensor: Array, at: int) -> Array:
+def graphs_at(view: DeviceView, passes: Array, of_tensor: Array, at: int) -> Array:
     """Returns the numbers of the forward passes that have most of their graph at event ``at``."""
     device, tensors = view.device, view.device.tensors
     rows = device.live(at)
