@@ -56,6 +56,9 @@ class Pain:
 PAINS = (
     Pain("kept_losses", "validation losses kept with their graph", 12, "MD106"),
     Pain("evaluation", "evaluation without `no_grad`", 30, "MD106"),
+    Pain("predictions", "an evaluation that collects its logits", 5, "MD135"),
+    Pain("micro_batches", "losses added up for one backward", 9, "MD136"),
+    Pain("retained", "`backward(retain_graph=True)`", 8, "MD111"),
     Pain("cache", "a dict of embeddings that grows", 4, "MD301"),
     Pain("first_step", "out of memory in the first optimizer step", 45, "MD104"),
     Pain("gradients", "`zero_grad(set_to_none=False)`", 14, "MD112"),

@@ -100,6 +100,50 @@ def evaluation():
             torch.cat([model(batch_of(16, 512, 16000)).mean(-1) for _ in range(10)])
 
 
+def predictions():
+    """An evaluation collects the logits of all batches under no_grad."""
+    model = model_of(512, 4, 16000)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        for _ in range(4):
+            loss_of(model, batch_of(8, 512, 16000)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        with torch.no_grad():
+            logits = [model(batch_of(8, 512, 16000)) for _ in range(30)] if not MENDED else ()
+            found = [model(batch_of(8, 512, 16000)).argmax(-1) for _ in range(30)] if MENDED else ()
+        del logits, found
+
+
+def micro_batches():
+    """The losses of all micro-batches are added up for one backward."""
+    model = model_of(1024, 6, 8000)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(4):
+        losses = []
+        for _ in range(8):
+            loss = loss_of(model, batch_of(4, 512, 8000)) / 8
+            if MENDED:
+                loss.backward()
+            else:
+                losses.append(loss)
+        if not MENDED:
+            sum(losses).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def retained():
+    """Backward retains the graph, until the next loss replaces the old one."""
+    model = model_of(1024, 8, 8000)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(4):
+        loss = loss_of(model, batch_of(8, 1024, 8000))
+        loss.backward(retain_graph=not MENDED)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def cache():
     """Every embedding is remembered, by the number of its sample."""
     with torch.device(DEVICE):
