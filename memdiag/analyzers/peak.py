@@ -14,6 +14,7 @@ import numpy as np
 
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
+from memdiag.analyzers.support.first_forward import is_without_use
 from memdiag.analyzers.support.model_state import model_state, state_out_of_reach
 from memdiag.analyzers.support.moments import look
 from memdiag.analyzers.support.names import kind_words, largest_names, place_of, short
@@ -76,7 +77,9 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
         kept = ["compiler-budget", "recompute"] if _is_compiled(view, rows) else ["recompute"]
         if _are_outputs(view, rows[tensors.category[rows] == schema.CATEGORIES.index("activation")]):
             fixes = settings.offers("outputs-to-host")
-        elif (device.events.action == schema.OOM).any() and state_out_of_reach(look(view, settings)) is not None:
+        elif (failed := (device.events.action == schema.OOM).any()) and is_without_use(look(view, settings)):
+            fixes = settings.offers("no-graph", "smaller-batch")
+        elif failed and state_out_of_reach(look(view, settings)) is not None:
             fixes = settings.offers("shard")
         else:
             fixes = settings.offers(*([] if _is_inference(device) else kept), "smaller-batch")

@@ -58,6 +58,11 @@ _KNOWN: tuple[tuple[str, str, str, Callable[[Any], Any]], ...] = (
 )
 
 
+def has_other_optimizers() -> bool:
+    """Returns whether the program imported such optimizers."""
+    return any(module in sys.modules for module, *_ in _KNOWN)
+
+
 class OtherOptimizers:
     """Calls back around the steps of such optimizers.
 

@@ -23,6 +23,7 @@ from .interrupts import again_soon, end_by, held, is_in_a_call, uncollected
 from .marks import MARK, NOWHERE, OUTSIDE, PHASE, STEP, UNKNOWN, Marks, Position, num_allocs
 from .naming import Naming
 from .optimizers import optimizers
+from .other_optimizers import has_other_optimizers
 from .phantom_facts import phantom_device, without_computing
 from .placing import Placing
 from .sample_sources import asks_driver, sources_for
@@ -254,6 +255,7 @@ class Session:
                 "free_bytes": free,
                 "step": self.training.steps,
                 "time": time.time(),
+                "records_graph": bool(self.torch.is_grad_enabled()) and not has_other_optimizers(),
             }
         )
         if asks_driver(backend):
@@ -313,8 +315,6 @@ class Session:
         number, self._waiting = self._waiting, 0
         if number:
             self._signalled(number, None)
-
-    # ------------------------------------------------------------------------------------------------------------ files
 
     @contained
     def write(self, reason: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from memdiag.sources.phantom_notes import assumed_sizes_in, expert_load_in, num_reads_in
 from memdiag.sources.phantom_scratch import outside_error_in, scratch_in
 from memdiag.sources.run_samples import count as _count
+from memdiag.sources.run_samples import rows_in
 from memdiag.trace.card import Card, MemorySample
 from memdiag.trace.recording import HeldTensor, Optimizer, RecordedProcess, RecordingEnd
 from memdiag.trace.schema import OCCASIONS
@@ -96,6 +97,7 @@ def ended_in(own: Mapping[str, Any]) -> RecordingEnd:
         num_reads_in(own),
         expert_load_in(own),
         _count(own.get("pid"), _MOST_STEPS),
+        _has_needless_graph(own),
     )
 
 
@@ -161,6 +163,13 @@ def calls_in(own: Mapping[str, Any]) -> dict[str, dict[str, int]]:
             if (text := _text(line)) and (times := _count(count, _MOST_STEPS)) is not None
         }
     return found
+
+
+def _has_needless_graph(own: Mapping[str, Any]) -> bool:
+    """Returns whether autograd recorded a graph at the last failure although no optimizer existed."""
+    failures = [*rows_in(own.get("ooms"))]
+    is_recorded = bool(failures) and failures[-1].get("records_graph") is True
+    return is_recorded and own.get("optimizers") == [] and own.get("steps") == 0
 
 
 def _optimizer(row: Mapping[str, Any]) -> Optimizer | None:

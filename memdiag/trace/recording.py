@@ -86,6 +86,7 @@ class RecordingEnd:
         expert_load: How many tokens each expert was assumed to get on a simulated device, such as "balanced"; "" if no
             load was assumed.
         pid: Id of the recorded process, or None if unknown.
+        has_needless_graph: Whether autograd recorded a graph at a failure although no optimizer existed.
     """
 
     reason: str = ""
@@ -98,6 +99,7 @@ class RecordingEnd:
     num_reads: int = 0
     expert_load: str = ""
     pid: int | None = None
+    has_needless_graph: bool = False
 
 
 @dataclass(frozen=True)

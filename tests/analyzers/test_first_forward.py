@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memdiag.analyzers import fragmentation
+from memdiag.analyzers import fragmentation, peak
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context
 from memdiag.analyzers.support.first_forward import growth_of_first_forward
 from memdiag.analyzers.support.moments import look
+from memdiag.trace.recording import ProcessMarks, RecordingEnd
 from memdiag.trace.schema import CATEGORIES, PHASES
 from tests.analyzers.heaps import MIB
 
@@ -57,4 +58,29 @@ def test_free_memory_that_the_first_forward_would_have_filled(options, is_growin
     growth = growth_of_first_forward(look(view, AllocatorSettings.of(trace)))
     assert (growth is not None) == is_growing
     if growth is not None:
-        assert "more and more activations, 400.00 MiB so far" in growth.title
+        assert "more and more activations were kept, 400.00 MiB so far" in growth.title
+
+
+@pytest.mark.parametrize(
+    ("options", "is_needless", "first"),
+    [
+        ({}, True, "remedies.no-graph"),
+        ({}, False, "remedies.batch"),
+    ],
+)
+def test_a_graph_without_an_optimizer_is_probably_needless(options, is_needless, first, heap):
+    trace = failed(heap, **options)
+    marks = ProcessMarks((), {}, {}, {}, {}, ended=RecordingEnd(reason="oom", has_needless_graph=is_needless))
+    trace = replace(trace, recorded=marks)
+    found = {each.code: each for each in (*fragmentation.analyze(trace, Context()), *peak.analyze(trace, Context()))}
+    assert found["MD206"].fixes[0].title.key == first
+    assert (found["MD101"].fixes[0].title.key == first) == is_needless
+    caveats = [str(fix.caveat) for fix in found["MD206"].fixes if fix.title.key == "remedies.no-graph"]
+    assert all("later backward pass" in caveat for caveat in caveats)
+
+
+def test_a_graph_is_not_needless_once_a_backward_has_run(heap):
+    trace = failed(heap, earlier="backward")
+    marks = ProcessMarks((), {}, {}, {}, {}, ended=RecordingEnd(reason="oom", has_needless_graph=True))
+    found = fragmentation.analyze(replace(trace, recorded=marks), Context())
+    assert "remedies.no-graph" not in {fix.title.key for each in found for fix in each.fixes}

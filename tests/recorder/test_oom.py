@@ -88,3 +88,28 @@ def test_state_of_an_optimizer_whose_first_step_fails_is_known_although_it_is_fr
     assert phases == [("optimizer", 0)]
     states = {found.name(row) for row in found.device.live(oom) if found.category(row) == "optimizer_state"}
     assert {"exp_avg of 0.weight", "exp_avg_sq of 0.weight", "exp_avg of 1.weight"} <= states
+
+
+GRAPH = """
+import torch
+{imports}
+optimizer = {optimizer}
+with torch.set_grad_enabled({grad}):
+    torch.empty(1 << 45, dtype=torch.uint8, device={device!r})
+"""
+
+
+@pytest.mark.parametrize(
+    ("grad", "optimizer", "is_needless"),
+    [
+        (True, "None", True),
+        (False, "None", False),
+        (True, "torch.optim.SGD([torch.nn.Parameter(torch.ones(2))])", False),
+    ],
+)
+def test_a_graph_that_autograd_records_without_an_optimizer_is_noted(accelerator, grad, optimizer, is_needless):
+    device = accelerator.device
+    imports = "import torch_npu" if device == "npu" else ""
+    program = GRAPH.format(imports=imports, optimizer=optimizer, grad=grad, device=device)
+    run = accelerator("-c", program, status=1)
+    assert run.trace.recorded.ended.has_needless_graph == is_needless

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from memdiag.analyzers.support.first_forward import is_without_use
 from memdiag.analyzers.support.model_state import available_bytes, state_out_of_reach
 from memdiag.analyzers.support.moments import DeviceMoment
 from memdiag.analyzers.support.optimizers import for_optimizer, optimizer_of
@@ -43,7 +44,9 @@ def depends_on_batch(here: DeviceMoment) -> bool:
 
 def offer_less(here: DeviceMoment, facts: Facts, *, when: str = "", caveat: str = "") -> Fix | None:
     """Returns the remedy that remains if no setting gets past a failure, see ``offer``."""
-    fix = offer(_way_to_need_less(here), here.settings.situation(facts), when=when, caveat=caveat)
+    name = _way_to_need_less(here)
+    own = {} if name == "no-graph" else {"when": when, "caveat": caveat}  # its conditions are more important
+    fix = offer(name, here.settings.situation(facts), **own)
     return next(iter(for_optimizer(present(fix), optimizer_at(here))), None)
 
 
@@ -54,6 +57,8 @@ def optimizer_at(here: DeviceMoment) -> str:
 
 
 def _way_to_need_less(here: DeviceMoment) -> str:
+    if is_without_use(here):
+        return "no-graph"
     if (state := state_out_of_reach(here)) is not None:
         on_host = here.view.trace.backend == "npu"  # MindSpeed keeps the states there
         rest = state.parameters + state.gradients + (0 if on_host else state.states_in_8_bits)

@@ -40,6 +40,15 @@ def _kept(here: DeviceMoment) -> int:
     return int(tensors.block_bytes[live[of_pass]].sum())
 
 
+def is_without_use(here: DeviceMoment) -> bool:
+    """Returns whether a forward pass keeps its graph for a backward that probably never comes.
+
+    No backward and no optimizer step ran before the failure, and no optimizer existed.
+    """
+    recorded = here.view.trace.recorded
+    return recorded is not None and recorded.ended.has_needless_graph and bool(_kept(here))
+
+
 def outgrows_free_memory(here: DeviceMoment) -> bool:
     """Returns whether the first forward pass would probably have filled all free memory before its end."""
     if here.usage["reserved"] < 0 or here.usage["active"] < 0:
