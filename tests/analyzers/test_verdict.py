@@ -84,6 +84,12 @@ def test_without_a_replay_it_says_why_there_is_no_prediction(trace, goldens):
     assert "no history" in build_report(load(goldens / "cuda-2.13.0-no-trace" / "snapshot.pickle")).verdict.calibration
 
 
+def test_an_empty_snapshot_lost_nothing(heap):
+    card = build_report(heap.trace()).verdict
+    assert card.loss == "nothing: no memory was in use"
+    assert card.remedy.startswith("record the program")
+
+
 def test_a_recording_without_requests_has_no_replay(heap):
     heap.segment(0, 20 * MIB)
     heap.free(0, 8 * MIB)  # allocated before the recording

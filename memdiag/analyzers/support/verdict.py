@@ -57,11 +57,11 @@ def verdict(
     error = "" if is_worse else _error(trace)
     chosen, result = (None, None) if error else _first(mine, results)
     remedy = chosen[1].title if chosen else phrase("verdict.first.none")
+    is_empty = not (own and own.num_events) and not max(_badness(device))
     if error:
         remedy = phrase("verdict.first.failed.values" if _is_made_up(trace) else "verdict.first.failed", error=error)
     elif chosen is None and severity is None:
         chosen = _for_a_lower_peak(mine)
-        is_empty = not (own and own.num_events) and not max(_badness(device))
         otherwise = phrase("verdict.first.record" if is_empty else "verdict.first.nothing")
         remedy = phrase("verdict.first.optional", fix=chosen[1].title) if chosen else otherwise
     loss = device.fragmentation.lost_bytes
@@ -73,7 +73,7 @@ def verdict(
         happened,
         device.device,
         lost_bytes=loss,
-        loss=_loss_words(device, loss),
+        loss=phrase("verdict.lost.empty") if is_empty else _loss_words(device, loss),
         remedy=remedy,
         command=chosen[1].change if chosen else "",
         code=chosen[0].code if chosen else "",
