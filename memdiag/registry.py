@@ -324,6 +324,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "resident-data": "memdiag.analyzers.resident_data",
         "collected": "memdiag.analyzers.collected",
         "waiting-graphs": "memdiag.analyzers.waiting_graphs",
+        "needless-graphs": "memdiag.analyzers.needless_graphs",
         "regrown": "memdiag.analyzers.regrown",
         "residue": "memdiag.analyzers.residue",
         "pinned-rounding": "memdiag.analyzers.pinned_rounding",

@@ -88,8 +88,6 @@ class Session:
         self._writer = 0  # the thread that is writing files
         self._previous: dict[int, Any] = {}
 
-    # ------------------------------------------------------------------------------------------------------- begin, end
-
     def begin(self) -> None:
         """Installs hooks and waits for the devices."""
         atexit.register(self.end)  # first: a profiler that is never stopped crashes the interpreter at exit
@@ -218,8 +216,6 @@ class Session:
         self.training.remove()
         self.saving.remove()
         return False
-
-    # ---------------------------------------------------------------------------------------------------------- moments
 
     def _stepped(self, steps: int) -> None:
         config = self.config
@@ -370,6 +366,7 @@ class Session:
             "samples": self.sampler.content(),
             "holders": self._holding.content(reason),
             "optimizers": list(self._optimizers),
+            "forwards": [self.training.graphs.num_forwards, self.training.graphs.num_graphs],
             "error": process.last_error(),
             **backend.facts(),
             **self.marks.content(),

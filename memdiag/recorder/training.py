@@ -18,6 +18,7 @@ from typing import Any
 from .call_sites import calling_line
 from .captures import Captures
 from .config import AUTOCAST_ENDED
+from .forward_graphs import ForwardGraphs
 from .guard import report
 from .marks import BACKWARD, FORWARD, INITIALISATION, OPTIMIZER, OUTSIDE, PHASE, STEP, Marks
 from .naming import Naming
@@ -59,6 +60,7 @@ class Training:
         self._stepped = stepped
         self._local = threading.local()
         self._threads = Threads(torch)
+        self.graphs = ForwardGraphs(torch)
         self._passed = False  # a forward or backward has run since the last optimizer step
         self._step_ends = StepEnds()
         self._is_declared = False  # the program ends its steps itself
@@ -189,6 +191,7 @@ class Training:
             return
         began = time.perf_counter()
         mark = self._mark_phase(FORWARD)
+        self.graphs.enter(module)
         with self._marks.lock:
             self._naming.root(module, args, mark)
         self.seconds += time.perf_counter() - began

@@ -98,6 +98,7 @@ def ended_in(own: Mapping[str, Any]) -> RecordingEnd:
         expert_load_in(own),
         _count(own.get("pid"), _MOST_STEPS),
         _has_needless_graph(own),
+        _num_graphs_in(own),
     )
 
 
@@ -170,6 +171,13 @@ def _has_needless_graph(own: Mapping[str, Any]) -> bool:
     failures = [*rows_in(own.get("ooms"))]
     is_recorded = bool(failures) and failures[-1].get("records_graph") is True
     return is_recorded and own.get("optimizers") == [] and own.get("steps") == 0
+
+
+def _num_graphs_in(own: Mapping[str, Any]) -> int:
+    """Returns the number of forward passes if autograd recorded each of them, otherwise 0."""
+    given = own.get("forwards")
+    counts = [_count(each, _MOST_STEPS) or 0 for each in given[:2]] if isinstance(given, list) else []
+    return counts[0] if len(set(counts)) == 1 else 0
 
 
 def _optimizer(row: Mapping[str, Any]) -> Optimizer | None:

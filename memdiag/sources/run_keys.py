@@ -22,6 +22,7 @@ _RECORDING = frozenset(
         "counts",
         "error",
         "format",
+        "forwards",
         "fraction",
         "has_times",
         "holders",

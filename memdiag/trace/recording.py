@@ -87,6 +87,7 @@ class RecordingEnd:
             load was assumed.
         pid: Id of the recorded process, or None if unknown.
         has_needless_graph: Whether autograd recorded a graph at a failure although no optimizer existed.
+        num_graphs: Number of forward passes if autograd recorded each of them for a backward, otherwise 0.
     """
 
     reason: str = ""
@@ -100,6 +101,7 @@ class RecordingEnd:
     expert_load: str = ""
     pid: int | None = None
     has_needless_graph: bool = False
+    num_graphs: int = 0
 
 
 @dataclass(frozen=True)
