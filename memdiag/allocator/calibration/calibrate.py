@@ -27,9 +27,10 @@ from memdiag.trace.table import Array
 # Number of steps that are replayed at once after a difference; it doubles after each stretch without one.
 _FIRST_STRETCH = 256
 _MOST_READINGS = 64  # most readings to try; each resolves the ambiguity behind one difference
-# With this many differences the model does not match the recording. The remaining ones are counted from single replays
-# of longer stretches.
-_MOST_DIFFERENCES = 2000
+# The model does not match the recording with this many differences, or if so many are most of what was compared. Each
+# takes a replay from the recorded state, so the rest is not compared, and counts as not exact.
+_MOST_DIFFERENCES, _HOPELESS_DIFFERENCES = 2000, 100
+_HOPELESS = 0.5  # exact fraction
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Calibration:
         num_segment_events, exact_segment_events: Number of segments reserved and released, and of exact ones.
             Additional ones of the replay count as not exact.
         first: The first difference; None: no differences.
-        num_differences: Number of differences.
+        num_differences: Number of differences, up to the event at which the comparison ended.
         error_bytes: Largest difference in reserved bytes between the recording and one replay of the whole trace. None:
             unknown.
         peak_error_bytes: Replayed reserved peak - recorded one.
@@ -213,6 +214,9 @@ def _one_version(found: Calibration, workload: Workload, recorded: RecordedColum
             later.exact_segment_events,
         )
         differences += int(later.bad is not None)
+        if _is_hopeless(differences, totals):
+            totals = np.maximum(totals, (len(recorded.requests), 0, len(recorded.segment_rows), 0))
+            break
     return replace(
         found,
         num_requests=int(totals[0]),
@@ -225,6 +229,13 @@ def _one_version(found: Calibration, workload: Workload, recorded: RecordedColum
         peak_error_bytes=peak_error,
         bases=recorded.bases_given,
     )
+
+
+def _is_hopeless(differences: int, totals: Array) -> bool:
+    """Returns whether the rest of a recording need not be compared; ``totals``: requests, exact ones, and segments."""
+    exact = totals[1] + totals[3]
+    is_low = differences >= _HOPELESS_DIFFERENCES and exact < _HOPELESS * (totals[0] + totals[2])
+    return bool(is_low or differences >= _MOST_DIFFERENCES)
 
 
 def _resumptions(

@@ -90,6 +90,22 @@ def test_one_difference_counts_once(goldens):
     assert sum(runs[1:]) <= 2 * len(workload.op)
 
 
+def test_a_recording_that_never_matches_is_not_compared_to_its_end(goldens):
+    trace = load(goldens / "cuda-2.13.0-train" / "snapshot.pickle")
+    runs = []
+
+    def astray(part, *arguments, **options):
+        """Replays with the engine, but shifts every block."""
+        result = serve(part, *arguments, **options)
+        runs.append(len(part.op))
+        return replace(result, off=result.off + np.where(result.seg >= 0, 512, 0))
+
+    found = calibrate(trace, trace.devices[0], astray)
+    assert found.num_requests == calibrate(trace, trace.devices[0]).num_requests > 100
+    assert found.num_differences == 100
+    assert found.exact_requests == 0
+
+
 def test_what_the_replay_does_beyond_the_recording_is_not_exact(goldens):
     trace = load(goldens / "cuda-2.13.0-train" / "snapshot.pickle")
     device = trace.devices[0]
