@@ -17,8 +17,22 @@ _MOST = 64
 def existing_optimizers() -> list[Any]:
     """Returns the optimizers that exist, at most ``_MOST``, those of torch.optim first."""
     base = getattr(import_module("torch.optim.optimizer"), "Optimizer", None)
-    found = [each for each in gc.get_objects() if issubclass(type(each), base)] if base is not None else []
+    found = _instances_of(base) if base is not None else []
     return sorted(found, key=lambda each: not _is_torch(each))[:_MOST]
+
+
+def _instances_of(*bases: type) -> list[Any]:
+    """Returns all objects of these classes and their subclasses.
+
+    The loop calls no function: PyTorch's profiler, which runs in recordings on the CPU, would report each call.
+    """
+    classes = list(bases)
+    for each in classes:
+        classes += type.__subclasses__(each)
+    numbers = {id(each) for each in classes}  # a metaclass may have no hash
+    objects = gc.get_objects()
+    kinds = map(id, map(type, objects))
+    return [each for each, kind in zip(objects, kinds) if kind in numbers]
 
 
 @contained
@@ -29,7 +43,7 @@ def optimizers(device_type: str) -> list[dict[str, Any]]:
     """
     layers = import_module("torch.nn")
     embeddings = (layers.Embedding, layers.EmbeddingBag)
-    sparse = {id(each.weight) for each in gc.get_objects() if issubclass(type(each), embeddings) and each.sparse}
+    sparse = {id(each.weight) for each in _instances_of(*embeddings) if each.sparse}
     seen: set[int] = set()
     rows = []
     for optimizer in existing_optimizers():
