@@ -1,4 +1,4 @@
-"""What a training that ran out of memory still needed, if it is more than any setting can free."""
+"""Memory that the first step of a training still needs at a failure, if no setting can free that much."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def exceeds_memory(here: DeviceMoment) -> bool:
 
 
 def growth_in_first_step(here: DeviceMoment) -> GrowingMemory | None:
-    """Returns what the first step still needed as growing memory, if it exceeds the memory; otherwise None."""
+    """Returns the need of the first step as growing memory if it exceeds the memory, otherwise None."""
     state = state_out_of_reach(here)
     if state is None:
         return growth_of_first_forward(here)
