@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 _PAUSE = 0.002  # seconds between two attempts
-# Files of PyTorch that iterate over hooks, and that enclose a forward or backward pass.
-_ITERATING = ("torch/optim/optimizer.py",)
+# Files that iterate over hooks or collect events, and those that enclose a forward or backward pass. While events are
+# collected, the history lacks them.
+_ITERATING = ("torch/optim/optimizer.py", "recorder/backends/cpu.py")
 _WITHIN_A_PASS = ("torch/nn/modules/module.py", "torch/autograd/__init__.py", "torch/autograd/function.py")
 _waiting: dict[int, Any] = {}
 _texts: dict[int, Any] = {}  # what the main thread will read; Python does not copy it
@@ -96,7 +97,7 @@ def on_main(function: Callable[[], Any], seconds: float | None = 5.0, *, between
         function: What to run.
         seconds: Longest wait for the main thread; None waits until it comes.
         between_passes: Seconds to wait for a moment outside of a forward or backward pass. Afterwards, any moment will
-            do at which PyTorch does not iterate over hooks.
+            do at which PyTorch does not iterate over hooks, and no events are collected.
 
     Raises:
         NotReached: The main thread did not run Python code in time. The function will not run any more.
