@@ -18,6 +18,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_spawned_worker_that_its_program_ends_is_no_lost_process(tmp_path):
+    pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "memdiag", "record", "--backend", "cpu", "-o", "run", "--", sys.executable]
     done = subprocess.run(
