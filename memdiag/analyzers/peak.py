@@ -16,7 +16,7 @@ from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.first_forward import is_without_use
 from memdiag.analyzers.support.model_state import model_state, state_out_of_reach
-from memdiag.analyzers.support.moments import look
+from memdiag.analyzers.support.moments import DeviceMoment, look
 from memdiag.analyzers.support.names import kind_words, largest_names, place_of, short
 from memdiag.analyzers.support.optimizers import for_optimizer, is_other_optimizer, optimizer_of
 from memdiag.analyzers.support.places import moment_name, when, when_at
@@ -77,9 +77,9 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
         kept = ["compiler-budget", "recompute"] if _is_compiled(view, rows) else ["recompute"]
         if _are_outputs(view, rows[tensors.category[rows] == schema.CATEGORIES.index("activation")]):
             fixes = settings.offers("outputs-to-host")
-        elif (failed := (device.events.action == schema.OOM).any()) and is_without_use(look(view, settings)):
+        elif (here := _failure(view, settings)) is not None and is_without_use(here):
             fixes = settings.offers("no-graph", "smaller-batch")
-        elif failed and state_out_of_reach(look(view, settings)) is not None:
+        elif here is not None and state_out_of_reach(here) is not None:
             fixes = settings.offers("shard")
         else:
             fixes = settings.offers(*([] if _is_inference(device) else kept), "smaller-batch")
@@ -117,6 +117,11 @@ def _composition(view: DeviceView, rows: Array) -> Iterator[Finding]:
     yield Finding(
         code, title, _severity(device, is_server=is_server), device.device, evidence, fixes, weight_bytes=part
     )
+
+
+def _failure(view: DeviceView, settings: AllocatorSettings) -> DeviceMoment | None:
+    """Returns the moment of a view if memory ran out during the recording, otherwise None."""
+    return look(view, settings) if (view.device.events.action == schema.OOM).any() else None
 
 
 def _is_inference(device: DeviceTrace) -> bool:
