@@ -16,7 +16,7 @@ from typing import Any
 _PAUSE = 0.002  # seconds between two attempts
 # Files that iterate over hooks or collect events, and those that enclose a forward or backward pass. While events are
 # collected, the history lacks them.
-_ITERATING = ("torch/optim/optimizer.py", "recorder/backends/cpu.py")
+_BUSY = ("torch/optim/optimizer.py", "recorder/backends/cpu.py")
 _WITHIN_A_PASS = ("torch/nn/modules/module.py", "torch/autograd/__init__.py", "torch/autograd/function.py")
 _waiting: dict[int, Any] = {}
 _texts: dict[int, Any] = {}  # what the main thread will read; Python does not copy it
@@ -108,7 +108,7 @@ def on_main(function: Callable[[], Any], seconds: float | None = 5.0, *, between
     began = time.monotonic()
     while True:
         elapsed = time.monotonic() - began
-        job.schedule(_ITERATING + (_WITHIN_A_PASS if elapsed < between_passes else ()))
+        job.schedule(_BUSY + (_WITHIN_A_PASS if elapsed < between_passes else ()))
         if not job.wait(None if seconds is None else max(seconds - elapsed, 0.01)):
             for number in [number for number, other in list(_waiting.items()) if other is job]:
                 _waiting.pop(number, None)
