@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 import pickle
 import sys
+import threading
 import time
 from array import array
 
 import pytest
 
 from memdiag.recorder.backends import cpu_passes
+from memdiag.recorder.backends.cpu import Cpu
 from memdiag.recorder.backends.cpu_passes import TrainingPasses
 from memdiag.recorder.backends.cpu_stacks import NO_STACK, CallStacks
 from memdiag.recorder.marks import FORWARD, OUTSIDE
+
+torch = pytest.importorskip("torch")
 
 FIRST, SECOND, OTHER = 11, 12, 13  # numbers of stacks
 
@@ -97,11 +101,28 @@ def test_events_belong_to_the_latest_pass_before_them(passes):
 
 def test_a_place_is_new_until_its_passes_are_known_or_too_often_unknown(passes):
     seen = []
-    for size in (64, 64, 64, 65, 66, 67, 68, 69):
+    for size in (64, 64, 64, *range(65, 75), *[64] * 200, 75, 76, 77):
         found = events(passes, size)
         seen.append(passes.is_new)
         passes.stacks(found, reported(FIRST))
-    assert seen == [True, True, False, False, True, True, True, False]
+    assert seen[:13] == [True, True, False, False, *[True] * 7, False, False]  # eight tries
+    assert seen[13:] == [*[False] * 201, True, True]  # and one more for each hundred known passes
+
+
+def test_calls_are_reported_until_an_unknown_pass_has_ended(monkeypatch):
+    backend, turned = Cpu(), []
+    backend._torch, backend._thread, backend._running = torch, threading.get_ident(), True
+    backend._last = time.time_ns() + 10**12  # nothing is collected because of the time
+    monkeypatch.setattr(backend, "_turn_over", lambda *_: turned.append(backend._stacks))
+    passes = backend._history.passes
+    for number in range(5):
+        if number == 1:
+            backend._repeats, backend._stacks = True, False
+        for place in passes._places.values():
+            place.is_unknown = number == 2
+        backend.begin_pass(FORWARD)
+        passes.stacks([], None)
+        assert turned == [[], [], [True], [True, False], [True, False]][number]
 
 
 def test_a_new_pass_that_goes_on_when_events_are_collected(passes):

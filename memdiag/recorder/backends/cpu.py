@@ -63,6 +63,7 @@ class Cpu:
         self._reasons = 0  # number of reasons not to record stacks
         self._compiled = False  # since the last step
         self._repeats = False  # nearly all events are those of earlier passes
+        self._learns = False  # calls are reported until the passes end that are new
         self._has_many_calls = False  # and nearly no events, since the last mark
         self._reports_calls = False
         self._stretches = Stretches(contained(self._collect_stretch))
@@ -236,8 +237,13 @@ class Cpu:
         """Ends a pass of the training and begins another one of a kind, in the caller's caller."""
         if self._running and threading.get_ident() == self._thread:
             now = self._history.passes.begin(kind, sys._getframe(2))
-            if self._has_many_calls or (self._repeats and self._history.passes.is_new):
+            passes = self._history.passes
+            if self._has_many_calls or (self._repeats and passes.is_new):
+                self._learns = self._repeats and passes.is_try
                 self._has_many_calls = self._repeats = False
+                self._adjust()
+            elif self._learns and not passes.goes_on_new and not self.is_in_backward():
+                self._learns, self._repeats = False, True
                 self._adjust()
             elif now - self._last > _HARVEST_NS and not self.is_in_backward():
                 self._turn_over(self._look_for_repeats)
@@ -263,7 +269,7 @@ class Cpu:
     def _look_for_repeats(self) -> None:
         """Decides whether the profiler has to report calls, or the training repeats passes whose stacks are known."""
         passes = self._history.passes
-        if passes.share is not None:
+        if passes.share is not None and not self._learns:
             self._repeats = not passes.goes_on_new and passes.share >= (_CHANGES if self._repeats else _REPEATS)
             self._stacks = self._wants_stacks()
 

@@ -29,7 +29,8 @@ _INSIDE = (FORWARD, BACKWARD, OPTIMIZER)  # the line of such a mark calls the co
 _MOST_STORED = 1_000_000  # events of different passes: 8 MB
 _ADDED = 32  # events that need as much memory as a pass without any
 _MOST_PLACES = 20_000
-_MOST_CHANGES = 3  # of the stacks of a pass, until it has none that another one may use; of the passes at a place
+_MOST_CHANGES = 3  # of the stacks of a pass, until it has none that another one may use
+_TRIES, _PASSES_PER_TRY = 8, 100  # that calls are reported at a place again, and for so many known passes once more
 _MOST_CALLERS = 100  # that are compared
 _LEAST_SIMILAR = 16  # events of a pass whose sizes differ
 
@@ -40,13 +41,15 @@ class PassStart:
     Attributes:
         stack: Number of the stack there, or ``NO_STACK`` if the pass is not called from there.
         passes: For each known pass, the numbers of the stacks of its events, and how often they have changed.
-        num_unknown: Number of passes in a row that were not known.
+        is_unknown: Whether the last pass was not known, and calls may be reported for the next one.
+        num_known, num_tries: Number of passes that were known, and of those begun after an unknown one.
     """
 
-    __slots__ = ("num_unknown", "passes", "stack")
+    __slots__ = ("is_unknown", "num_known", "num_tries", "passes", "stack")
 
     def __init__(self, stack: int) -> None:
-        self.stack, self.num_unknown = stack, 0
+        self.stack, self.is_unknown = stack, False
+        self.num_known = self.num_tries = 0
         self.passes: dict[bytes, tuple[array[int], int]] = {}
 
 
@@ -56,16 +59,17 @@ class TrainingPasses:
     Attributes:
         share: Of the later half of the last events, the share whose stacks were known from earlier passes; None without
             events.
-        is_new: Whether a pass has begun at a place where none had begun before, or where the last ones were not known,
+        is_new: Whether a pass has begun at a place where none had begun before, or where the last one was not known,
             since the last call of ``stacks``.
         goes_on_new: Whether the pass that goes on has begun at such a place.
+        is_try: Whether it has begun at a known place.
         num_found: Number of events whose stacks are those of an earlier pass.
         num_outer: Number of events that only have the stack at the beginning of their pass.
     """
 
     def __init__(self, stacks: CallStacks) -> None:
         self.share: float | None = None
-        self.is_new = self.goes_on_new = False
+        self.is_new = self.goes_on_new = self.is_try = False
         self.num_found = self.num_outer = 0
         self._stacks = stacks
         self._places: dict[tuple[Any, ...], PassStart] = {}
@@ -89,9 +93,12 @@ class TrainingPasses:
         try:
             known = self._places[found]
             place: PassStart | None = known
-            self.goes_on_new = 0 < known.num_unknown <= _MOST_CHANGES
+            self.goes_on_new = self.is_try = known.is_unknown
+            if known.is_unknown:
+                known.num_tries += 1
+                known.is_unknown = False
         except KeyError:
-            place, self.goes_on_new = None, True
+            place, self.goes_on_new, self.is_try = None, True, False
             if len(self._places) < _MOST_PLACES:
                 place = PassStart(self._stacks.here(frame) if kind in _INSIDE else NO_STACK)
                 self._places[found] = place
@@ -109,7 +116,7 @@ class TrainingPasses:
         """
         found, start, known, half = array("q"), 0, 0, len(events) // 2
         begun, self._begun, self.is_new = self._begun, [], False
-        for time_ns, place in [*begun, (inf, None)]:
+        for time_ns, next_place in [*begun, (inf, None)]:
             end = bisect_left(events, (time_ns,), start)
             if end > start:
                 part = events[start:end]
@@ -118,13 +125,15 @@ class TrainingPasses:
                 else:
                     stacks = array("q", [number(event[4], event[5]) for event in part])
                     is_known = self._learn(part, stacks)
-                if self._place is not None:
-                    self._place.num_unknown = 0 if is_known else self._place.num_unknown + 1
+                if (place := self._place) is not None:
+                    place.num_known += is_known
+                    most = _TRIES + place.num_known // _PASSES_PER_TRY
+                    place.is_unknown = not is_known and place.num_tries < most
                 found += stacks
                 known += max(0, end - max(start, half)) if is_known else 0
                 start = end
             if time_ns != inf:
-                self._place = place
+                self._place = next_place
         self.share = known / (len(events) - half) if events else None
         return found
 
