@@ -1,4 +1,4 @@
-"""Detects large imports: they make hundreds of thousands of Python calls that should not be recorded.
+"""Detects imports of packages: they make hundreds of thousands of Python calls that should not be recorded.
 
 ``import torch._dynamo``, in the first optimizer step, makes 600,000 of them.
 """
@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Parts of packages that are imported late and are as large as packages.
-_LARGE = ("torch._dynamo", "torch._inductor", "torch.distributed", "torch.fx.experimental")
-
 
 class Imports:
-    """Calls back before and after the first import of each package (or large part of one).
+    """Calls back before and after the first import of each package, also of one inside another package.
 
     Args:
         begins: Called before.
@@ -37,8 +34,8 @@ class Imports:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Lets the other finders find a module, and follows the execution of a large one."""
-        if self._depth or ("." in name and not name.startswith(_LARGE)):
+        """Lets the other finders find a module, and follows the execution of a package."""
+        if self._depth:
             return None
         for finder in list(sys.meta_path):
             if finder is self or not hasattr(finder, "find_spec"):

@@ -25,10 +25,10 @@ from ..compiling import Compiling
 from ..guard import contained, warn
 from ..imports import Imports
 from ..interrupts import held, is_in_profile_function
-from ..marks import NOWHERE, Position
+from ..marks import FORWARD, NOWHERE, Position
 from ..texts import text_of
 from .cpu_history import CpuHistory
-from .cpu_stretches import Stretches
+from .cpu_stretches import SECONDS, Stretches
 from .silence import Silence
 
 _HARVEST_NS = 100_000_000  # interval of collecting the profiler's events: each takes 100 bytes or more
@@ -236,8 +236,10 @@ class Cpu:
     def begin_pass(self, kind: int) -> None:
         """Ends a pass of the training and begins another one of a kind, in the caller's caller."""
         if self._running and threading.get_ident() == self._thread:
-            now = self._history.passes.begin(kind, sys._getframe(2))
             passes = self._history.passes
+            now = passes.begin(kind, sys._getframe(2))
+            if kind == FORWARD:
+                self._stretches.seconds = SECONDS
             if self._has_many_calls or (self._repeats and passes.is_new):
                 self._learns = self._repeats and passes.is_try
                 self._has_many_calls = self._repeats = False

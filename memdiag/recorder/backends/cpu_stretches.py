@@ -16,8 +16,8 @@ from typing import Any
 from ..interrupts import is_at_a_function_start
 from ..watching.on_main import MainThreadJob, interrupted
 
-_SECONDS = 0.2  # of a processor, that the main thread uses between two collections
-_ATTEMPT_SECONDS = 0.05
+FIRST_SECONDS, SECONDS = 0.05, 0.2  # before the first forward, and later
+_FIRST_ATTEMPT_SECONDS, _ATTEMPT_SECONDS = 0.005, 0.05
 _ENDS_WITHIN = 1.0  # seconds
 
 
@@ -28,10 +28,15 @@ class Stretches:
 
     Args:
         collect: Collects the events, if this is a moment at which it can.
+
+    Attributes:
+        seconds: Of a processor, that the main thread uses between two collections: ``FIRST_SECONDS``. A program that
+            prepares its data makes three million calls per second. Later, ``SECONDS`` divide fewer passes.
     """
 
     def __init__(self, collect: Callable[[], Any]) -> None:
         self._collect = collect
+        self.seconds = FIRST_SECONDS
         self._ended = threading.Event()
         self._clock: Callable[[], float] = time.monotonic
         self._last = 0.0
@@ -61,8 +66,12 @@ class Stretches:
 
     def _run(self) -> None:
         job = MainThreadJob(self._interrupt)
-        while not self._ended.wait(max(self._last + _SECONDS - self._clock(), _ATTEMPT_SECONDS)):
-            if self._clock() - self._last >= _SECONDS:
+        attempt = _FIRST_ATTEMPT_SECONDS
+        while not self._ended.wait(max(self._last + self.seconds - self._clock(), attempt)):
+            if self._clock() - self._last < self.seconds:
+                attempt = _FIRST_ATTEMPT_SECONDS
+            else:
+                attempt = min(2 * attempt, _ATTEMPT_SECONDS)
                 job.schedule(())
                 while not (job.wait(_ATTEMPT_SECONDS) or self._ended.is_set()):
                     pass
