@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.devices import describe
@@ -10,6 +11,7 @@ from memdiag.analyzers.support.headline import headline
 from memdiag.analyzers.support.host import host_report
 from memdiag.analyzers.support.verdict import verdict
 from memdiag.analyzers.support.would_fit import answers
+from memdiag.diagnosis.windows import findings_for_windows, line_for_windows
 from memdiag.registry import ANALYZERS
 from memdiag.results.finding import SEVERITIES, Finding, Note
 from memdiag.results.report import EARLIER_STEPS, Report, TraceSource, WhatIf
@@ -53,6 +55,9 @@ def build_report(
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), -finding.weight_bytes, finding.code))
     findings, what_if, failed = _replayed(trace, context, findings) if replay else (findings, (), ())
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), not _is_for_a_line(finding, views)))
+    if trace.stacks.on_windows:  # after the replays, which compare lines
+        findings = findings_for_windows(findings)
+        what_if = tuple(replace(result, change=line_for_windows(result.change)) for result in what_if)
     devices = tuple(describe(view, context) for view in views)
     happened = headline(trace, context, findings)
     return Report(

@@ -245,7 +245,7 @@ class WhatIf:
     @property
     def conf(self) -> str:
         """The settings in ``change`` without the variable, or "" if there are none."""
-        return self.change.partition("=")[2]
+        return self.change.partition("=")[2].rstrip('"')  # a line for Windows may be quoted: set "A=b"
 
     @property
     def baseline_bytes(self) -> int:

@@ -24,6 +24,7 @@ from memdiag.allocator.workload import ALLOC, Workload
 from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.cards import card_of, room_on
 from memdiag.diagnosis.refuted import RELEVANT_SHARE
+from memdiag.diagnosis.windows import line_for_windows
 from memdiag.errors import MemdiagError
 from memdiag.results.outlook import PAST_FAILURE
 from memdiag.results.report import CardReport
@@ -339,4 +340,5 @@ def _recommended(
         outlook(member.subject, replace(member.scenario, conf=space.text(choice, k)), fails=bool(score.num_failing))
         for k, member in enumerate(members)
     )
-    return Recommended(line.partition("=")[2], line, tried, tuple(reasons), tuple(caveats), outlooks)
+    command = line_for_windows(line) if space.on_windows else line
+    return Recommended(line.partition("=")[2], command, tried, tuple(reasons), tuple(caveats), outlooks)

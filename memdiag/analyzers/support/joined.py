@@ -35,6 +35,7 @@ from memdiag.diagnosis.refuted import as_on_card, is_stuck, without_refuted
 from memdiag.diagnosis.remedies import ALLOCATOR_SETTINGS
 from memdiag.diagnosis.remedies.demand import PER_BATCH
 from memdiag.diagnosis.remedies.devices import with_neighbours_named
+from memdiag.diagnosis.windows import findings_for_windows
 from memdiag.oom.advice import advise
 from memdiag.oom.frameworks import NAMES
 from memdiag.oom.ledger import account
@@ -132,6 +133,8 @@ class _Joiner:
         if found and judgement.verdict == "fragmentation" and is_stuck(found.what_if):  # only less memory helps
             relevant = relevant | _AMOUNT
             kept = (*advise(about, replace(judgement, verdict="capacity")), *kept)
+        if self.trace.stacks.on_windows:  # as in the report of the trace, with which the advice is compared
+            kept = tuple(findings_for_windows(kept))
         special = tuple(finding for finding in special if finding.code in relevant)
         first = found.verdict.code if found and found.verdict else ""
         special = _without_repeats(sorted(special, key=lambda finding: not is_root(finding)), first)

@@ -7,12 +7,11 @@ finding are ranked alternatives; the first fixes of different findings do not ex
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from memdiag.diagnosis.facts import Facts
-from memdiag.diagnosis.remedies import present
 from memdiag.diagnosis.thresholds import ANY_RUN, SECOND_FOREIGN
+from memdiag.diagnosis.windows import findings_for_windows
 from memdiag.oom.advice.case import Case
 from memdiag.oom.advice.device import capacity, fragmentation
 from memdiag.oom.advice.elsewhere import limit, other_process, workspace_or_comm
@@ -67,7 +66,7 @@ def advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
     if case.windows:
         if judgement.verdict == "host" and PAGE_FILE.change not in {fix.change for fix in findings[0].fixes}:
             findings[0] = replace(findings[0], fixes=(*findings[0].fixes[:1], PAGE_FILE.fix(), *findings[0].fixes[1:]))
-        findings = [replace(finding, fixes=present(*map(for_windows, finding.fixes))) for finding in findings]
+        findings = findings_for_windows(findings)
     return _compatible(found.backend, findings)
 
 
@@ -136,13 +135,3 @@ def _compatible(backend: str, findings: list[Finding]) -> tuple[Finding, ...]:
         chosen += [fix.change for fix in fixes[:1]]
         result.append(replace(finding, fixes=fixes))
     return tuple(result)
-
-
-def for_windows(fix: Fix) -> Fix | None:
-    """Returns a remedy as the command prompt of Windows takes it; None where it is one of Unix."""
-    if re.search(r"/dev/|/proc/|\$\(|\bps aux\b|\bdmesg\b|\bulimit\b|^while ", fix.change):
-        return None
-    change = re.sub(r"^export (?=\w+=)", "set ", fix.change, flags=re.MULTILINE)
-    if re.match(r"[A-Z_]+=\S+ \w", change):  # a variable before a command
-        change = f"set {change.replace(' ', ' && ', 1)}"
-    return replace(fix, change=re.sub(r"num_workers=\d+", "num_workers=0", change))

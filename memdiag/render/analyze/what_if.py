@@ -63,7 +63,7 @@ def _row(result: WhatIf, *, several: bool) -> ReplayRow:
 
 def _settings(result: WhatIf) -> str:
     """Returns the settings of the line without its variable: findings have the whole line."""
-    return result.change.partition("=")[2] or phrase("report.what-if.default")
+    return result.conf or phrase("report.what-if.default")
 
 
 def _saves(result: WhatIf) -> str:
