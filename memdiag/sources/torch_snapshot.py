@@ -17,6 +17,7 @@ from memdiag.errors import RefusedFile
 from memdiag.results.finding import Note
 from memdiag.sizes.cuda import SMALL_SEGMENT
 from memdiag.sources.files import plain_content
+from memdiag.sources.further_pickles import Further, further_pickles
 from memdiag.sources.known_files import is_zstd
 from memdiag.sources.notes import on_device
 from memdiag.sources.pickles import Tape, read_tape
@@ -74,7 +75,6 @@ _TOP_KEYS = {
 }
 _MOST_DEVICES = 256
 _MOST_KEYS = 1000
-_RECORD = "sources.snapshot.hint"
 
 
 def sniff(head: bytes) -> bool:
@@ -102,14 +102,18 @@ def read_snapshot(content: bytes | Path, name: str, format: str) -> Trace:
         name: File name for messages and for the trace.
         format: Format name for the trace.
     """
+    further = Further()
     try:
-        # The tape is larger than the columns read from it, so it is deleted before the trace is built.
-        columns = _SnapshotReader(read_tape(content, name, ENTRIES)).read()
-        del content
+        tape = read_tape(content, name, ENTRIES)
+        further = further_pickles(content, name, tape.num_bytes)
+        columns = _SnapshotReader(tape).read()
+        del content, tape  # the tape is larger than the columns read from it
         return_free_memory()
+        columns["notes"] += further.notes
         return build_trace(RawTrace(path=name, format=format, **columns))
     except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
-        raise RefusedFile(phrase("errors.no-snapshot", name=str(name), error=str(error)), phrase(_RECORD)) from None
+        hint = further.hint(phrase("sources.snapshot.hint"))
+        raise RefusedFile(phrase("errors.no-snapshot", name=str(name), error=str(error)), hint) from None
     except MemoryError:
         raise RefusedFile(phrase("errors.takes-memory", name=str(name)), phrase("errors.takes-memory.hint")) from None
 
@@ -373,14 +377,9 @@ class _SnapshotReader(ColumnReader):
         entries: dict[str, Array] = {}
         given = {"host_segments": segments, "host_traces": traces}
         none = (None, m.C_NONE << 3 | m.CONST)
-        self.unknown(
-            (
-                key
-                for key, value in given.items()
-                if value not in none and self.tape.kind(value) not in (m.LIST, m.TUPLE)
-            ),
-            "top",
-        )
+        lists = (m.LIST, m.TUPLE)
+        strange = [key for key, value in given.items() if value not in none and self.tape.kind(value) not in lists]
+        self.unknown(strange, "top")
         if segments is not None and self.tape.kind(segments) in (m.LIST, m.TUPLE):
             tables = self._segments(segments)[:2]
         if traces is not None and self.tape.kind(traces) in (m.LIST, m.TUPLE):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
+import re
 import tempfile
 from pathlib import Path
 
@@ -197,3 +199,47 @@ def test_a_file_that_changes_between_the_two_runs_is_refused(tmp_path, monkeypat
     monkeypatch.setattr(tape_module.st, "allocate", allocate_and_change)
     with pytest.raises(RefusedFile, match="changed while"):
         read_tape(path, "x")
+
+
+SNAPSHOT = pickle.dumps({"segments": [], "device_traces": [[entry(1), entry(2)]]})
+EXECUTES = b"\x80\x04cos\nabort\n)R."
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        (SNAPSHOT, f"1 more pickle after the first one ({len(SNAPSHOT)} B)"),
+        (pickle.dumps(1) + SNAPSHOT, "2 more pickles after the first one"),
+        (EXECUTES, "1 more pickle"),
+        (SNAPSHOT[:100], "1 more pickle"),
+        (b"text", "other data after the pickle (4 B)"),
+    ],
+)
+@pytest.mark.parametrize("form", ["plain", "large", "gzip"])
+def test_pickles_after_the_first_are_named_and_not_executed(tmp_path, monkeypatch, rest, said, form):
+    if form == "large":
+        monkeypatch.setattr(tape_module, "_WHOLE", 0)
+        monkeypatch.setattr(tape_module, "_PIECE", 64)
+    path = tmp_path / "x.pickle"
+    path.write_bytes(gzip.compress(SNAPSHOT + rest) if form == "gzip" else SNAPSHOT + rest)
+    trace = memdiag.load(path)
+    assert trace.devices[0].events.addr.tolist() == [1, 2]
+    (note,) = [note.text for note in trace.notes if note.code == "MD916"]
+    assert said in note
+
+
+def test_the_command_copies_the_largest_further_pickle(tmp_path):
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps({"lr": 1}) + SNAPSHOT + pickle.dumps([1]))
+    with pytest.raises(RefusedFile) as refused:
+        memdiag.load(path)
+    command = refused.value.hint.split("run ")[1].split("; ")[0]
+    assert "2 more follow" in refused.value.hint
+    start, length = (int(word) for word in re.findall(r"-c \+?([0-9]+)", command))
+    assert path.read_bytes()[start - 1 :][:length] == SNAPSHOT
+
+
+def test_bytes_that_fill_up_a_file_are_no_data(tmp_path):
+    path = tmp_path / "x.pickle"
+    path.write_bytes(SNAPSHOT + b"\0" * 100 + b"\n")
+    assert not [note for note in memdiag.load(path).notes if note.code == "MD916"]

@@ -8,6 +8,6 @@ the requested name, before anything is built. It is also several times faster th
 
 from __future__ import annotations
 
-from memdiag.sources.pickles.tape import Tape, read_tape
+from memdiag.sources.pickles.tape import Tape, end_of_pickle, read_tape
 
-__all__ = ["Tape", "read_tape"]
+__all__ = ["Tape", "end_of_pickle", "read_tape"]

@@ -385,6 +385,7 @@ def run(
                 return UNDERFLOW
             if build:
                 state[ROOT] = filled(stack[0], counts, store)
+            state[POS] = at
             return OK
         else:
             return FORBIDDEN if op.IS_FORBIDDEN[opcode] else UNKNOWN_OPCODE

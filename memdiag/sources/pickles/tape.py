@@ -37,7 +37,7 @@ class Tape:
 
     Attributes:
         root: The value of the whole pickle.
-        num_bytes: Size of the pickle.
+        num_bytes: Number of bytes of the pickle, which others may follow.
         entries: Columns of the dicts that were stored as rows.
         buf: Bytes of all strings.
     """
@@ -244,6 +244,18 @@ def read_tape(content: bytes | Path, name: str, entries: EntryRows | None = None
     return Tape(window.num_bytes, root, st.used(store, made))
 
 
+def end_of_pickle(content: bytes, name: str) -> int:
+    """Returns the number of bytes of the pickle with which ``content`` begins.
+
+    Raises:
+        RefusedFile: It requests anything but plain data, or it is damaged.
+    """
+    window = _Window(content, name)
+    counts = np.zeros(st.N_COUNTS, np.int64)
+    window.run(False, counts, st.allocate(counts, window.fetched, described((), {}, ())))
+    return window.num_bytes
+
+
 def _whole(content: bytes | Path) -> bytes | Path:
     """Returns the content of a small file, and a large file unchanged.
 
@@ -322,7 +334,7 @@ class _Window:
             window = m.FileWindow(buf, len(buf), is_last, before)
             status = int(m.run(window, build, state, counts, self._marks, self.fetched, store))
             if status == m.OK:
-                self.num_bytes = before + len(buf)
+                self.num_bytes = before + int(state[m.POS])
                 return int(state[m.ROOT])
             self._piece = _PIECE if state[m.POS] > started else 2 * self._piece  # one value may be longer than a piece
             if status == m.FORBIDDEN and len(buf) - state[m.POS] < _BEHIND and not is_last:
