@@ -165,6 +165,18 @@ def _is_expandable(raws: Sequence[RawDevice]) -> bool:
     )
 
 
+def expandable_by_device(raws: list[RawDevice], layout: Layout) -> list[RawDevice]:
+    """Returns devices with their own value of expandable segments, in which processes of a merged file can differ.
+
+    If any device has an expandable segment, devices that have only others did not use the setting.
+    """
+    if not layout.expandable or not _is_expandable(raws):
+        return raws
+    return [
+        replace(raw, expandable=False) if _has_segments([raw]) and not _is_expandable([raw]) else raw for raw in raws
+    ]
+
+
 def _has_segments(raws: Sequence[RawDevice]) -> bool:
     """Returns whether any segment is known: segments show whether expandable segments were in effect."""
     return any(

@@ -31,6 +31,7 @@ from memdiag.sources.run_samples import card_samples_in, host_samples_in
 from memdiag.sources.snapshot_columns import MOST_BYTES, ColumnReader, checked
 from memdiag.sources.snapshot_dialect import (
     backend_of,
+    expandable_by_device,
     layout_of,
     unknown_settings,
     version_of,
@@ -167,11 +168,12 @@ class _SnapshotReader(ColumnReader):
         )
         version = self._own_text("torch_version") or version_of(self.seen_keys, settings, has_time, backend)
         settings = settings or environment_in(self.own)  # torch_npu's snapshots have none
+        layout = layout_of(settings, raws, backend)
         return {
             "backend": backend,
-            "raws": raws,
+            "raws": expandable_by_device(raws, layout),
             "host": host_device(self._entries_with_stacks(host[0]), *(self._with_stacks(table) for table in host[1:])),
-            "layout": layout_of(settings, raws, backend),
+            "layout": layout,
             "stacks": stacks,
             "torch_version": version,
             "phantom": self.own.get("phantom") is True,

@@ -105,6 +105,8 @@ def _has_segment_events(device: DeviceTrace) -> bool:
 
 
 def _build_device(raw: RawDevice, layout: Layout) -> DeviceTrace:
+    if raw.expandable is not None:
+        layout = replace(layout, expandable=raw.expandable)
     n = len(raw.action)
     final = raw.blocks if raw.blocks is not None else Table.empty(schema.BLOCKS)
     held = np.flatnonzero(final.state != schema.INACTIVE)

@@ -32,6 +32,8 @@ class RawDevice:
         more: Columns of ``schema.EVENTS`` that only a snapshot has (``snapshot_fields.MORE_COLUMNS``).
         card: Other facts about the device memory.
         samples: Memory of the device over time (``schema.SAMPLES``).
+        expandable: Whether the allocator of this device used expandable segments, if it differs from the layout of the
+            trace; None if not.
     """
 
     device: int
@@ -51,6 +53,7 @@ class RawDevice:
     more: Mapping[str, Array] = field(default_factory=dict)
     card: Card = field(default_factory=Card)
     samples: Table = field(default_factory=lambda: Table.empty(schema.SAMPLES))
+    expandable: bool | None = None
 
 
 def events_from_lifetimes(alloc_time: Array, free_time: Array, size: Array) -> dict[str, Array]:

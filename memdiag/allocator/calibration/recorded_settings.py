@@ -80,10 +80,10 @@ def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
         keys["roundup_power2_divisions"] = (
             str(listed[0]) if same else f"[{','.join(f'{1 << k}:{d}' for k, d in enumerate(listed))}]"
         )
-    is_expandable = (
-        bool(device.regions.expandable.any() or device.segments.expandable.any())
-        or said.get("expandable_segments") is True
-    )
+    is_expandable = _is_expandable(device)
+    if said.get("expandable_segments") is True and not is_expandable:
+        # a file that was merged from several processes has the settings of one of them
+        is_expandable = not len(device.regions) or not any(map(_is_expandable, trace.devices))
     if is_expandable:
         keys["expandable_segments"] = "True"
         if backend == _NPU:
@@ -94,6 +94,10 @@ def recorded_settings(trace: Trace, device: DeviceTrace) -> RecordedSettings:
     policy = _NPU if backend == _NPU else "caching"
     conf = ",".join(f"{key}:{value}" for key, value in keys.items())
     return RecordedSettings(policy, backend, conf, versions, known, bool(text) or bool(said))
+
+
+def _is_expandable(device: DeviceTrace) -> bool:
+    return bool(device.regions.expandable.any() or device.segments.expandable.any())
 
 
 def possible_versions(trace: Trace, device: DeviceTrace) -> tuple[str, ...]:
