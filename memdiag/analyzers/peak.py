@@ -26,7 +26,7 @@ from memdiag.results.finding import Evidence, Finding, Fix, Severity
 from memdiag.text import joined, phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.moments import has_history
+from memdiag.trace.moments import has_history, is_nearly_full
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
@@ -40,7 +40,6 @@ CODES: dict[str, str] = {
 MOST = 1 / 3  # of live bytes
 LARGE = 0.1
 FLOOR = 64 * MIB
-NEAR_CAPACITY = 0.9  # fraction of the device: the peak itself is a problem
 TRIFLE = 0.02  # fraction of live bytes: too little to mention
 NUM_LISTED = 3
 
@@ -205,14 +204,9 @@ def _made_at(view: DeviceView, places: list[SiteMemory]) -> Iterator[Evidence]:
 
 def _severity(device: DeviceTrace, *, is_server: bool) -> Severity:
     """Returns "warning" if memory ran out, or almost did, otherwise "info"; an inference server fills the device."""
-    reserved = int(np.max(device.usage.reserved, initial=device.start["reserved"]))
     if (device.events.action == schema.OOM).any():
         return "warning"
-    return (
-        "warning"
-        if not is_server and device.capacity_bytes and reserved >= NEAR_CAPACITY * device.capacity_bytes
-        else "info"
-    )
+    return "warning" if not is_server and is_nearly_full(device) else "info"
 
 
 def _optimizer_temporaries(view: DeviceView) -> Iterator[Finding]:

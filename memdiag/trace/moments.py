@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MOMENTS: tuple[str, ...] = ("oom", "peak", "allocated", "reserved", "end")
 DEFAULT = "default"  # "oom" for a device with a failed allocation, else "peak"
 PEAK_BAND_PERCENT = 2  # below the reserved peak; events in this band count as the reserved peak
+NEAR_CAPACITY = 0.9  # fraction of the device: the peak itself is a problem
 _EVENT = re.compile(r"-1|[0-9]{1,15}")
 
 
@@ -67,6 +68,12 @@ def has_history(device: DeviceTrace) -> bool:
 def has_requests(device: DeviceTrace) -> bool:
     """Returns whether the program requested memory during the recording."""
     return bool(np.isin(device.events.action, (schema.ALLOC, schema.OOM)).any())
+
+
+def is_nearly_full(device: DeviceTrace) -> bool:
+    """Returns whether reserved memory almost reached the capacity of the device."""
+    reserved = int(np.max(device.usage.reserved, initial=device.start["reserved"]))
+    return bool(device.capacity_bytes) and reserved >= NEAR_CAPACITY * (device.capacity_bytes or 0)
 
 
 def failed_allocations(device: DeviceTrace) -> Array:

@@ -17,6 +17,7 @@ from memdiag.diagnosis.refuted import judged_results, without_refuted
 from memdiag.results.finding import Fix
 from memdiag.runs.simulation import predict
 from memdiag.sources import load
+from memdiag.units import MIB
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt-train.pickle"
 
@@ -152,17 +153,17 @@ def test_no_remedy_that_saves_nothing_is_offered_anywhere(trace, goldens):
         assert not rejected & lines, each.path
 
 
-def test_a_setting_that_saves_a_relevant_share_has_a_warning(shared):
+def test_a_setting_that_saves_a_relevant_share_is_in_a_finding_and_a_large_one_in_a_warning(shared):
     for path in sorted((shared / "data" / "snapshots").glob("*")):
         report = build_report(load(path))
         for result in report.what_if:
-            if result.saved_bytes < max(0.02 * result.baseline_bytes, 32 << 20) or result.num_ooms:
+            if result.saved_bytes < max(0.02 * result.baseline_bytes, 32 * MIB) or result.num_ooms:
                 continue
-            warnings = [finding for finding in report.findings if finding.severity != "info"]
+            is_large = result.saved_bytes >= 0.1 * result.baseline_bytes
             savings = [
                 finding.saving.expected_bytes
-                for finding in warnings
-                if finding.saving and finding.device == result.device
+                for finding in report.findings
+                if finding.saving and finding.device == result.device and (finding.severity != "info" or not is_large)
             ]
             assert max(savings, default=0) >= 0.99 * result.saved_bytes, path
 
@@ -179,6 +180,15 @@ def test_the_best_setting_without_a_finding_gets_one(trace):
         peak_reserved_bytes=result.baseline_bytes - result.saved_bytes // 100,
     )
     assert offered([], [small], {}) == []
+
+
+def test_a_setting_that_saves_little_is_a_warning_only_on_a_full_device(trace):
+    _, result = one(trace)
+    baseline, saved = 1000 * MIB, 50 * MIB
+    few = replace(result, codes=(), saved_bytes=saved, peak_reserved_bytes=baseline - saved)
+    for nearly_full, severity in (((), "info"), ((few.device,), "warning"), ((few.device + 1,), "info")):
+        (found,) = offered([], [few], {}, nearly_full)
+        assert (found.code, found.severity) == ("MD208", severity)
 
 
 def test_a_message_does_not_offer_what_the_trace_refutes(trace):

@@ -6,7 +6,7 @@ A smaller batch is offered only if no setting gets past a failure. If no warning
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from memdiag.diagnosis.refuted import best_of, is_relevant, is_solution, setting_words, trifle
@@ -18,24 +18,31 @@ from memdiag.units import MIB, format_bytes
 
 CODES = {"MD208": "another allocator setting needs less memory"}
 
-RELEVANT_FLOOR = 32 * MIB  # below it, a saving is worth knowing, but not a warning
+_FLOOR = 32 * MIB  # below it, a saving is worth knowing, but not a warning
+_LARGE_SHARE = 0.1  # of the peak: a smaller saving is a warning only if the device is nearly full
 _JUDGED_ELSEWHERE = ("MD114",)  # its own replays decide
 _NOT_ABOUT_BYTES = "MD6"  # findings about settings: removing a line without effect is still useful
 
 
-def offered(findings: Iterable[Finding], results: Sequence[WhatIf], proposals: Mapping[str, Fix]) -> list[Finding]:
+def offered(
+    findings: Iterable[Finding],
+    results: Sequence[WhatIf],
+    proposals: Mapping[str, Fix],
+    nearly_full: Collection[int] = (),
+) -> list[Finding]:
     """Returns the findings with remedies, savings and severities according to replays, and MD208 if needed.
 
     Args:
         findings: Findings of all devices.
         results: Replays of all devices, judged.
         proposals: Fixes for settings lines that no finding suggests, by line.
+        nearly_full: Devices whose reserved memory almost reached their capacity.
     """
     found = [_judged(finding, results) for finding in findings]
     for device in dict.fromkeys(result.device for result in results):
         best = best_of(result for result in results if result.device == device)
         if best is not None and (is_relevant(best) or is_solution(best)) and not _is_offered(best, found):
-            found.append(_better_setting(best, proposals.get(best.change)))
+            found.append(_better_setting(best, proposals.get(best.change), is_nearly_full=device in nearly_full))
     return found
 
 
@@ -84,8 +91,11 @@ def _is_last_resort(fix: Fix) -> bool:
     return isinstance(fix.title, Phrase) and fix.title.key in LAST_RESORTS
 
 
-def _is_warning(result: WhatIf) -> bool:
-    return is_relevant(result) and result.saved_bytes >= RELEVANT_FLOOR
+def _is_warning(result: WhatIf, *, is_nearly_full: bool) -> bool:
+    if is_solution(result):
+        return True
+    is_worth_it = is_nearly_full or result.saved_bytes >= _LARGE_SHARE * result.baseline_bytes
+    return is_worth_it and is_relevant(result) and result.saved_bytes >= _FLOOR
 
 
 def _is_offered(best: WhatIf, findings: Iterable[Finding]) -> bool:
@@ -98,7 +108,7 @@ def _is_offered(best: WhatIf, findings: Iterable[Finding]) -> bool:
     )
 
 
-def _better_setting(best: WhatIf, fix: Fix | None) -> Finding:
+def _better_setting(best: WhatIf, fix: Fix | None, *, is_nearly_full: bool) -> Finding:
     """Returns MD208."""
     share = best.saved_bytes / max(best.baseline_bytes, 1)
     title = phrase("offered.title", bytes=format_bytes(best.saved_bytes), share=f"{share:.0%}")
@@ -108,7 +118,7 @@ def _better_setting(best: WhatIf, fix: Fix | None) -> Finding:
     return Finding(
         "MD208",
         title,
-        "warning" if is_solution(best) or _is_warning(best) else "info",
+        "warning" if _is_warning(best, is_nearly_full=is_nearly_full) else "info",
         best.device,
         tuple(_facts(best)),
         (fix or Fix(phrase("offered.fix"), "env", best.change),),

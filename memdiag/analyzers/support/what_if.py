@@ -34,7 +34,7 @@ from memdiag.settings.conf import parse_conf
 from memdiag.text import phrase
 from memdiag.trace import schema
 from memdiag.trace.model import DeviceTrace, Trace
-from memdiag.trace.moments import has_requests
+from memdiag.trace.moments import has_requests, is_nearly_full
 
 # Fraction of the compared values that must match the recording; below it the model does not match.
 _EXACT_ENOUGH = 0.9
@@ -70,7 +70,8 @@ def replayed(trace: Trace, context: Context, findings: Iterable[Finding]) -> tup
             )
             found = [finding for finding in answers if finding is not None]
             proposals |= {line: fix for line, fix in obvious.items() if line not in proposals}
-    return offered(found, results, proposals), tuple(results)
+    nearly_full = [device.device for device in trace.devices if is_nearly_full(device)]
+    return offered(found, results, proposals, nearly_full), tuple(results)
 
 
 def _answered(subject: Subject, view: DeviceView, question: Finding) -> Finding | None:
