@@ -325,6 +325,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "collected": "memdiag.analyzers.collected",
         "waiting-graphs": "memdiag.analyzers.waiting_graphs",
         "needless-graphs": "memdiag.analyzers.needless_graphs",
+        "large-results": "memdiag.analyzers.large_results",
         "regrown": "memdiag.analyzers.regrown",
         "residue": "memdiag.analyzers.residue",
         "pinned-rounding": "memdiag.analyzers.pinned_rounding",
