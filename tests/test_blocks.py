@@ -261,6 +261,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "profile.csv").write_text(PROFILE)
     (tmp_path / "lifespans.csv").write_text("id,lower,upper,size\n0,0,2,4096\n1,1,3,8192\n")
     (tmp_path / "offload.json").write_text('{"link": "pcie5x16"}')
+    shutil.make_archive(str(tmp_path / "logs"), "zip", tmp_path / "logs")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("MEMDIAG_REDACT", "0")  # --redact sets it

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memdiag.errors import MemdiagError
+from memdiag.oom.archives import ZIP_MAGIC, archive_of, is_archive
+from memdiag.quoting import file_argument
 from memdiag.text import Phrase, joined, phrase
 
 STDIN, TEXT = "-", "text"
@@ -28,6 +30,8 @@ memdiag oom --help says more.
 """
 _NAME = re.compile(r"[^\n]{1,500}")
 _NAME_LIKE = re.compile(r"[/\\*]|\.[A-Za-z][A-Za-z0-9]{0,5}$")
+_LOG_ARCHIVES = {".zip", ".tar"}  # in a folder; models and packages are archives with other endings
+_TORCH_SAVE = b"/data.pkl"  # such a file is a zip
 _MESSAGE_WORDS = 3  # without quotes; fewer are names
 _HEAD = 4096
 # first bytes of UTF-16 and of compressed files, which contain null bytes
@@ -73,6 +77,8 @@ def choose(
             chosen.append(OomInput(STDIN))
         elif _exists(argument):
             chosen += _files(Path(argument), say)
+        elif archive_of(argument) is not None:
+            chosen.append(OomInput(argument, archive_of(argument)))
         else:
             words.append(argument)
     if not words:
@@ -128,12 +134,25 @@ def _is_trace(path: Path) -> bool:
     return head[:1] == b"\x80" and head[1:] in {b"\2", b"\3", b"\4", b"\5"}  # the protocol of a pickle
 
 
-def check_text(chosen: Sequence[OomInput]) -> None:
-    """Raises MemdiagError if one of the files, none of which contains a message, is binary."""
+def check_text(chosen: Sequence[OomInput], read: Sequence[str]) -> None:
+    """Raises MemdiagError if one of the files, none of which contains a message, is binary.
+
+    Args:
+        chosen: The files and texts.
+        read: Names of the texts that were read: those of an archive, for example.
+    """
     for item in chosen:
         if item.path is not None and item.path.is_file():
             with item.path.open("rb") as file:
-                if is_binary(file.read(_HEAD)):
+                head = file.read(_HEAD)
+                if is_archive(head) and any(name.startswith(item.name) for name in read):
+                    continue
+                if head.startswith(ZIP_MAGIC) and _TORCH_SAVE not in head:
+                    raise MemdiagError(
+                        phrase("errors.oom-no-texts", path=str(item.path)),
+                        phrase("errors.oom-unpack", command=f"unzip {file_argument(str(item.path))}"),
+                    )
+                if is_binary(head):
                     hint = "for a memory trace: memdiag analyze FILE, or memdiag oom --from-trace FILE"
                     raise MemdiagError(phrase("errors.no-text", name=str(item.name)), hint)
 
@@ -173,7 +192,7 @@ def _files(path: Path, say: Callable[[str], None] | None) -> list[OomInput]:
             except OSError:
                 unread += 1
                 continue
-            if is_binary(head):
+            if is_binary(head) and not (is_archive(head) and file.suffix.lower() in _LOG_ARCHIVES):
                 num_binary += 1
             elif head:
                 found.append(OomInput(str(file), file))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from memdiag.oom import anchors, frameworks, gate
+from memdiag.oom.archives import texts_of_file
 from memdiag.oom.dialects import DIALECTS, names_of, words_of
 from memdiag.oom.incidents import Sighting, fuller, join_kills, sightings
 from memdiag.oom.inputs import OomInput, check_text
@@ -23,7 +24,7 @@ from memdiag.oom.model import Fields, Found
 from memdiag.oom.scan import ReadTally, TextWindow, windows
 from memdiag.oom.shared import unquoted, without_shared
 from memdiag.oom.squeezed import Squeezed
-from memdiag.oom.streams import Progress, chunks_of_file, chunks_of_text
+from memdiag.oom.streams import Progress, chunks_of_text
 from memdiag.results.finding import Finding
 from memdiag.results.oom import Judgement, LedgerEntry, Message, OomReport
 
@@ -53,7 +54,8 @@ def read_files(
     """Returns the report on files, in their order.
 
     Args:
-        names: Paths; "-" is standard input. Compressed files (gzip, xz, bzip2, zstd) are decompressed.
+        names: Paths; "-" is standard input. Compressed files (gzip, xz, bzip2, zstd) are decompressed. The text
+            members of archives (zip, tar) are read; their sources are names such as ``logs.zip/rank0.log``.
         progress: Called occasionally with the name, the bytes read so far, and the file size (None if unknown).
 
     Raises:
@@ -61,7 +63,8 @@ def read_files(
     """
     reader = _MessageReader()
     for name in map(str, names):
-        reader.read(chunks_of_file(name, _progress_of(name, progress)), name)
+        for source, chunks in texts_of_file(name, _progress_of(name, progress)):
+            reader.read(chunks, source)
     return reader.report()
 
 
@@ -81,7 +84,7 @@ def read_inputs(
     reports = [read_files(files, progress)] if files else []
     reports += [read_text(item.text) for item in inputs if item.text is not None]
     if not any(report.messages for report in reports):
-        check_text(inputs)
+        check_text(inputs, [source for report in reports for source in report.sources])
     return reports[0] if len(reports) == 1 else _together(reports)
 
 

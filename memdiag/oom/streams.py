@@ -12,7 +12,7 @@ import gzip
 import lzma
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, cast
@@ -42,7 +42,12 @@ def chunks_of_text(text: str) -> Iterator[bytes]:
 
 
 def chunks_of_file(name: str, progress: Progress | None = None) -> Iterator[bytes]:
-    """Yields the text of a file, decompressed, as UTF-8.
+    """Yields the text of a file, decompressed, as UTF-8; see ``bytes_of_file``."""
+    yield from decoded(bytes_of_file(name, progress))
+
+
+def bytes_of_file(name: str, progress: Progress | None = None) -> Iterator[bytes]:
+    """Yields the content of a file, decompressed.
 
     Args:
         name: Its path; "-" is standard input.
@@ -70,8 +75,17 @@ def chunks_of_file(name: str, progress: Progress | None = None) -> Iterator[byte
 
 def _chunks(file: BufferedReader, progress: Progress | None, total: int | None) -> Iterator[bytes]:
     done = 0
+    for chunk in unpacked(file):
+        yield chunk
+        done += len(chunk)
+        if progress is not None:
+            progress(file.tell() if total is not None else done, total)
+
+
+def decoded(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields text as UTF-8; its byte order mark names its encoding."""
     decode: codecs.IncrementalDecoder | None = None
-    for number, chunk in enumerate(_unpacked(file)):
+    for number, chunk in enumerate(chunks):
         if number == 0:
             mark, encoding = next(((mark, name) for mark, name in _MARKS if chunk.startswith(mark)), (b"", ""))
             chunk = chunk[len(mark) :]
@@ -79,12 +93,10 @@ def _chunks(file: BufferedReader, progress: Progress | None, total: int | None) 
         if decode is not None:
             chunk = decode.decode(chunk).encode("utf-8", "replace")
         yield chunk
-        done += len(chunk)
-        if progress is not None:
-            progress(file.tell() if total is not None else done, total)
 
 
-def _unpacked(file: BufferedReader) -> Iterator[bytes]:
+def unpacked(file: BufferedReader) -> Iterator[bytes]:
+    """Yields the content of a file that may be compressed, up to the first damage."""
     head = file.peek(16)
     packed: IO[bytes] | gzip.GzipFile | None = None
     if head.startswith(b"\x1f\x8b"):
