@@ -13,12 +13,12 @@ from tests.phantom import cuda_stand_in, npu_stand_in
 PROGRAM = Path(__file__).with_name("programs") / "indices.py"
 
 
-def on_cuda(folder, **more):
-    return cuda_stand_in.run([PROGRAM, "cuda"], folder, **more)
+def on_cuda(folder, program=PROGRAM, **more):
+    return cuda_stand_in.run([program, "cuda"], folder, **more)
 
 
-def on_npu(folder, **more):
-    return npu_stand_in.on_phantom("npu:910b-64g", PROGRAM, "npu", cwd=folder, **more)
+def on_npu(folder, program=PROGRAM, **more):
+    return npu_stand_in.on_phantom("npu:910b-64g", program, "npu", cwd=folder, **more)
 
 
 ON_DEVICES = [
@@ -44,6 +44,14 @@ def test_compute_none_computes_nothing(run, tmp_path):
     seen = json.loads(done.stdout)["device"]
     assert not seen["increasing"]
     assert seen["counts"] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("run", ON_DEVICES)
+def test_one_thread_computes(run, tmp_path):
+    """On a busy machine, OpenMP's threads wait for each other much longer than a small tensor takes."""
+    done = run(tmp_path, PROGRAM.with_name("one_thread.py"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == {"count": 200_000, "started": 0, "num_threads": 3, "cpu": 2}
 
 
 def test_compute_none_is_an_option():

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from . import ways_npu
-from .by_default import DefaultListOperator, DefaultOperator, is_by_default
+from .by_default import LIMIT_BYTES, DefaultListOperator, DefaultOperator, is_by_default
 from .chance import Chance
 from .contents import Contents
 from .experts import INTEGER_BYTES, Router, assumed
@@ -87,6 +87,7 @@ class Machine:
         contents: Contents of the device.
         chance: Source of random numbers.
         experts: The assumed load of experts, or None.
+        is_single_threaded: Whether one thread computes all tensors.
         device: "cuda" or "npu".
         here: What this thread does; ``is_computing`` while the CPU computes.
     """
@@ -99,6 +100,9 @@ class Machine:
         self.experts = assumed(torch)
         integer_bytes = int(os.environ.get(_INTEGERS) or 0)
         self.contents = Contents(torch, limit_bytes, max(integer_bytes, INTEGER_BYTES if self.experts else 0))
+        # OpenMP's threads wait for each other. On a machine with other work, such as the program's data loaders, that
+        # takes a thousand times longer than computing a small tensor with one thread.
+        self.is_single_threaded = max(limit_bytes, integer_bytes) <= LIMIT_BYTES
         self.chance = Chance(torch, self.device)
         self._key = key
         self._libraries: dict[str, Any] = {}
@@ -176,6 +180,8 @@ class _Alone:
     def __init__(self, machine: Machine) -> None:
         capi = machine.torch._C
         self._here = machine.here
+        self._torch, self._is_single_threaded = machine.torch, machine.is_single_threaded
+        self._num_threads = 1
         self._guards = (
             capi.DisableTorchFunction(),
             capi._AutoDispatchBelowAutograd(),
@@ -184,12 +190,17 @@ class _Alone:
 
     def __enter__(self) -> None:
         self._here.is_computing = True
+        if self._is_single_threaded and (num_threads := self._torch.get_num_threads()) > 1:
+            self._num_threads = num_threads
+            self._torch.set_num_threads(1)
         for guard in self._guards:
             guard.__enter__()
 
     def __exit__(self, *why: object) -> None:
         for guard in reversed(self._guards):
             guard.__exit__(*why)
+        if self._num_threads > 1:
+            self._torch.set_num_threads(self._num_threads)
         self._here.is_computing = False
 
 
