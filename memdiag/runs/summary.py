@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LARGEST = 512 << 20  # bytes of a trace that is read without a request: about ten seconds
 MOST_ROWS = 8
+_CTRL_C = "builtins.KeyboardInterrupt"
 _SENT_AWAY = frozenset(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 
 
@@ -121,9 +122,10 @@ def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: ProgramEnd, l
         if ended.status and (chosen.get("ooms") or message)
         else None
     )
-    # Ctrl-C in a program that makes steps is no failure, nor is a SIGTERM, which may not go through memdiag (timeout).
+    # Ctrl-C in a program that makes steps is no failure, nor is a SIGTERM. Neither may go through memdiag (timeout).
     # A program that makes no steps may wait for a value.
-    was_stopped = (bool(ended.signals) or chosen.get("reason") == "signal") and summary.steps > 0
+    was_ended = bool(ended.signals) or chosen.get("reason") == "signal" or message.startswith(_CTRL_C)
+    was_stopped = was_ended and summary.steps > 0
     if ended.status <= 0 or was_stopped or oom is not None:
         return RunMemory(report, oom=oom)
     if code := unsupported_code(message):

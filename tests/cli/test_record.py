@@ -256,7 +256,8 @@ def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_co
     assert "failed on the simulated device" not in told
     assert told.count("nms.py:7") == 1
     timeouts = ({"reason": "signal"}, _ended(124))  # SIGTERM that does not go through memdiag
-    for facts, end in (({}, _ended(130, [signal.SIGINT])), timeouts):
+    interrupted = ({"exception": "builtins.KeyboardInterrupt: "}, _ended(124))  # the same with SIGINT
+    for facts, end in (({}, _ended(130, [signal.SIGINT])), timeouts, interrupted):
         for steps, is_told in ((7, False), (0, True)):  # in a training, and in a loop that waits for a value
             print_summary(replace(found, recorded=({**found.recorded[0], **facts, "steps": steps},)), end, "")
             assert ("failed on the simulated device" in capsys.readouterr().err) == is_told
