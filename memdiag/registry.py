@@ -326,6 +326,7 @@ ANALYZERS: Registry[Analyzer] = Registry(
         "waiting-graphs": "memdiag.analyzers.waiting_graphs",
         "needless-graphs": "memdiag.analyzers.needless_graphs",
         "large-results": "memdiag.analyzers.large_results",
+        "model-copies": "memdiag.analyzers.model_copies",
         "regrown": "memdiag.analyzers.regrown",
         "residue": "memdiag.analyzers.residue",
         "pinned-rounding": "memdiag.analyzers.pinned_rounding",

@@ -8,7 +8,7 @@ from memdiag.results.finding import Finding
 from memdiag.text import Phrase
 
 # Memory that the program does not need: this comes first, whatever the other findings are.
-AVOIDABLE = ("MD106", "MD127", "MD128", "MD129", "MD132", "MD133", "MD134", "MD135", "MD137", "MD138")
+AVOIDABLE = ("MD106", "MD127", "MD128", "MD129", "MD132", "MD133", "MD134", "MD135", "MD137", "MD138", "MD139")
 RETAINED = "MD111"  # avoidable as well, if it is critical
 # Growing memory: the evidence (its key) with the amount, its number of steps or passes ("": one), and how many are
 # soon.
