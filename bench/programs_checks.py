@@ -148,6 +148,8 @@ SEARCHES = {
     "DeepSpeed ZeRO-2, rank 3 of 8": Search("batch={batch}", "3388MiB", 12, low=4),
     "DeepSpeed ZeRO-2, optimizer on the host, rank 3 of 8": Search("batch={batch}", "3388MiB", 12, low=4),
     "timm train.py, resnet50, 96 images": Search("-b {batch}", "958MiB", 12, low=4),
+    "PyTorch-GAN infogan": Search("--batch_size {batch}", "600MiB", 400, low=128),
+    "torchdiffeq dopri5 with the adjoint method": Search("{batch}", "68MiB", 3000, low=1000),
 }
 NPU_SEARCHES = {
     "makemore transformer": Search("--batch-size {batch}", "128MiB", 400),
@@ -206,6 +208,8 @@ NPU_SEARCHES = {
     "pytorch/examples minGPT-ddp, 2 ranks": Search("trainer_config.batch_size={batch}", "2016MiB", 35, low=29),
     "timm train.py, resnet50, 96 images": Search("-b {batch}", "1056MiB", 12, low=4),
     "nanoGPT GPT-2 of 124 M, no data loader (bench.py)": Search("--batch_size={batch}", "7506MiB", 6, low=2),
+    "cleanrl dqn": Search("--batch-size {batch}", "234MiB", 200_000, low=50000),
+    "PyTorch-GAN infogan": Search("--batch_size {batch}", "1052MiB", 1000, low=300),
 }
 
 
