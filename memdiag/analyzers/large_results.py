@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from memdiag.text import phrase
 from memdiag.trace.model import Trace
 from memdiag.trace.moments import has_history
 from memdiag.trace.schema import CATEGORIES, LIFETIMES, OOM, PHASES
-from memdiag.trace.stacks import Frame
 from memdiag.trace.table import Array
 from memdiag.units import MIB, format_bytes
 
@@ -40,6 +40,7 @@ _STATE = [CATEGORIES.index(name) for name in ("parameter", "gradient", "optimize
 _PARAMETER = CATEGORIES.index("parameter")
 _BRIEF = [LIFETIMES.index(name) for name in ("forward_to_backward", "within_step", "within_phase", "temporary")]
 _BACKWARD, _OPTIMIZER = PHASES.index("backward"), PHASES.index("optimizer")
+_NONE, _CALLS = -1, -2  # of a frame: of PyTorch or compiled; it only calls operators
 _OPERATORS = ("/torch/functional.py", "/torch/_tensor.py")  # of PyTorch: they only call operators
 
 
@@ -105,22 +106,23 @@ def _functions(view: DeviceView) -> Array:
     """Returns, per stack, a number for the function that calls the operator; -1 for layers, losses and backward."""
     stacks = view.trace.stacks
     numbers: dict[tuple[str, str], int] = {}
-    found = np.full(len(stacks), -1, np.int64)
-    for number in range(len(stacks)):
-        caller = _caller(stacks[number])
-        if caller is not None:
-            found[number] = numbers.setdefault((caller.filename, caller.name), len(numbers))
-    return found
-
-
-def _caller(frames: tuple[Frame, ...]) -> Frame | None:
-    for frame in frames:
+    of_frame = np.full(len(stacks.frames), _NONE, np.int64)
+    for number, frame in enumerate(stacks.frames):
         if frame.is_compiled:
-            return None
-        if not frame.is_python or frame.is_machinery or frame.filename.endswith(_OPERATORS):
             continue
-        return None if frame.is_pytorch else frame
-    return None
+        if not frame.is_python or frame.is_machinery or frame.filename.endswith(_OPERATORS):
+            of_frame[number] = _CALLS
+        elif not frame.is_pytorch:
+            of_frame[number] = numbers.setdefault((frame.filename, frame.name), len(numbers))
+    found = np.full(len(stacks), _NONE, np.int64)
+    for number, (begin, end) in enumerate(pairwise(stacks.offsets.tolist())):
+        functions = of_frame[stacks.frame_ids[begin:end]]
+        functions = functions[functions != _CALLS]
+        if len(functions):
+            found[number] = functions[0]
+    if len(stacks.own):  # in backward, the frames of the forward operation do not count
+        found[-len(stacks.own) :] = np.append(found[: -len(stacks.own)], _NONE)[stacks.own]
+    return found
 
 
 def _are_reduced(view: DeviceView, own: Array, large: Array, largest: int) -> bool:
