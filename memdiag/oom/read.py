@@ -7,6 +7,7 @@ without the failed part. ``MEMDIAG_DEBUG=1`` raises such an error instead.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from memdiag.oom.shared import unquoted, without_shared
 from memdiag.oom.squeezed import Squeezed
 from memdiag.oom.streams import Progress, chunks_of_text
 from memdiag.results.finding import Finding
-from memdiag.results.oom import Judgement, LedgerEntry, Message, OomReport
+from memdiag.results.oom import Judgement, LedgerEntry, MemoryTable, Message, OomReport
 
 MOST_MESSAGES = 20_000
 LONGEST_TEXT = 8_000
@@ -35,6 +36,11 @@ LINES_OF_TRACEBACK = 240  # before those: the outer frames of a long traceback
 LONGEST_LINE = 2_000
 SURROUNDINGS_READ = 64  # of the messages of a dialect in one source: later ones come from the same program
 _TRACEBACK = "Traceback (most recent call last)"
+HEAD_BYTES = 1 << 17  # of each text that are searched for tables of memory in use
+MOST_TABLES_READ = 16  # texts
+TABLE_MARK = re.compile(
+    r"memory summary, device ID|(?i:-smi\b)|NVSMI LOG|ROCm System|_VRAM: |Memory Used \(MiB\)| MB *\||memory\.\w+ \["
+)
 LINES_BESIDE = 8  # of a line with a word and an anchor: in a long log, only its speaker is read
 _RETRIES = 12  # of a message without numbers, to infer its cause from the surrounding lines
 _UNKNOWN = Judgement("unknown", "low")
@@ -102,6 +108,7 @@ def _together(reports: Sequence[OomReport]) -> OomReport:
         sum(report.num_warnings_omitted for report in reports),
         next((report.first_rank for report in reports if report.first_rank is not None), None),
         num_messages_omitted=sum(report.num_messages_omitted for report in reports),
+        tables=tuple(table for report in reports for table in report.tables),
     )
 
 
@@ -117,6 +124,7 @@ class _MessageReader:
         self._gate = gate.Gate(every, self._words, gate.CLUES)
         self._tally = ReadTally()
         self._sources: list[str] = []
+        self._heads: list[tuple[str, list[bytes]]] = []
         self._messages: dict[object, Message] = {}
         self._counts: dict[object, int] = {}
         self._first_rank: int | None = None
@@ -126,6 +134,9 @@ class _MessageReader:
     def read(self, chunks: Iterable[bytes], source: str) -> None:
         """Adds the messages of one text."""
         self._sources.append(source)
+        if not self._messages and len(self._heads) < MOST_TABLES_READ:
+            self._heads.append((source, []))
+            chunks = _with_head(chunks, self._heads[-1][1])
         for window in windows(chunks, self._gate, self._tally):
             for sighting in self._seen(window):
                 self._add(sighting, source, window)
@@ -144,7 +155,15 @@ class _MessageReader:
             len(messages) - len(shown),
             first_rank,
             num_messages_omitted=self._num_left_out,
+            tables=() if messages else tuple(self._tables()),
         )
+
+    def _tables(self) -> Iterator[MemoryTable]:
+        for source, head in self._heads:
+            text = b"".join(head).decode("utf-8", "replace")
+            nothing: list[MemoryTable] = []
+            if TABLE_MARK.search(text):  # most texts have none, and need no patterns
+                yield from self._try(partial(_memory_tables, text, source), nothing)
 
     def _counted(self, key: object, message: Message) -> Message:
         return replace(message, count=self._counts[key])
@@ -294,6 +313,22 @@ def _advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
     from memdiag.oom.advice import advise
 
     return advise(found, judgement)
+
+
+def _memory_tables(text: str, source: str) -> list[MemoryTable]:
+    from memdiag.oom.tables import memory_tables
+
+    return memory_tables(text, source)
+
+
+def _with_head(chunks: Iterable[bytes], head: list[bytes]) -> Iterator[bytes]:
+    """Yields the chunks, and retains the first HEAD_BYTES in ``head``."""
+    left = HEAD_BYTES
+    for chunk in chunks:
+        if left > 0:
+            head.append(chunk[:left])
+            left -= len(chunk)
+        yield chunk
 
 
 def _find(name: str, text: Squeezed) -> Sequence[Found]:

@@ -104,6 +104,29 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryTable:
+    """A device in a table of memory in use, such as the output of nvidia-smi. Such a table contains no failure.
+
+    Attributes:
+        source: The text that contains the table.
+        program: The program that printed it: "memory_summary" (PyTorch), "nvidia-smi", "npu-smi", …
+        device: The device as the program names it, or "" if the table has no figures.
+        used_bytes: Memory in use; in PyTorch's summary, allocated memory. None if unknown.
+        total_bytes: Memory of the device, or None if unknown.
+        reserved_bytes: Memory reserved by PyTorch, or None if unknown.
+        num_ooms: Number of allocations that failed earlier in the program, or None if unknown.
+    """
+
+    source: str
+    program: str
+    device: str = ""
+    used_bytes: int | None = None
+    total_bytes: int | None = None
+    reserved_bytes: int | None = None
+    num_ooms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OomReport:
     """All out-of-memory messages of an input, in the order in which they were printed.
 
@@ -116,6 +139,7 @@ class OomReport:
         first_rank: The rank with the first message; None if unknown.
         trace: The trace that explains the messages, or "" if there is none.
         num_messages_omitted: Distinct messages beyond the first 20,000, which are only counted.
+        tables: Tables of memory in use, if there is no message.
     """
 
     messages: tuple[Message, ...]
@@ -126,3 +150,4 @@ class OomReport:
     first_rank: int | None = None
     num_messages_omitted: int = 0
     trace: str = ""
+    tables: tuple[MemoryTable, ...] = ()

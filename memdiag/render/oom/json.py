@@ -74,6 +74,7 @@ LAYOUT = JsonLayout(
                 "num_warnings_omitted",
                 "num_messages_omitted",
                 "messages",
+                "tables",
             ),
             null_if_empty=frozenset({"trace"}),
         ),

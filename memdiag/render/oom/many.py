@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from memdiag.render.oom.words import cause_name, framework_name, place, reasons
-from memdiag.results.oom import Message, OomReport
+from memdiag.results.oom import MemoryTable, Message, OomReport
 from memdiag.text import joined, phrase, plain, shorten
 from memdiag.units import format_bytes, format_count
 
@@ -16,6 +16,7 @@ EXAMPLES = (
     "RESOURCE_EXHAUSTED: Out of memory while trying to allocate … bytes",
     "Out of memory: Killed process … (python)",
 )
+_MOST_DEVICES = 8  # of one table
 
 
 class MessageGroup(NamedTuple):
@@ -136,7 +137,37 @@ def nothing(report: OomReport) -> list[str]:
     read = phrase(
         "oom.nothing.read", what=sources(report), lines=report.num_lines, bytes=format_bytes(report.num_bytes)
     )
-    return [read, *notices, phrase("oom.nothing.like")]
+    return [read, *notices, *_tables(report), phrase("oom.nothing.like")]
+
+
+def _tables(report: OomReport) -> list[str]:
+    """Returns sentences about tables of memory in use, which people pass instead of an error message."""
+    found = []
+    for program in dict.fromkeys(table.program for table in report.tables):
+        rows = [_table(table) for table in report.tables if table.program == program and table.device]
+        name = (
+            phrase("oom.tables.summary") if program == "memory_summary" else phrase("oom.tables.output", name=program)
+        )
+        if not rows:
+            found.append(phrase("oom.tables.none", what=name))
+            continue
+        if len(rows) > _MOST_DEVICES:
+            rows = [*rows[:_MOST_DEVICES], phrase("oom.tables.more", count=len(rows) - _MOST_DEVICES)]
+        found.append(phrase("oom.tables", what=name, devices=joined(rows, "; ")))
+    return [*found, phrase("oom.tables.hint")] if found else []
+
+
+def _table(table: MemoryTable) -> str:
+    used = phrase("oom.tables.unknown") if table.used_bytes is None else format_bytes(table.used_bytes)
+    if table.program == "memory_summary":
+        reserved = "" if table.reserved_bytes is None else format_bytes(table.reserved_bytes)
+        parts = [phrase("oom.tables.allocated", device=plain(table.device), bytes=used)]
+        parts += [phrase("oom.tables.reserved", bytes=reserved)] if reserved else []
+        parts += [phrase("oom.tables.failed", count=table.num_ooms)] if table.num_ooms else []
+        return joined(parts, ", ")
+    if table.total_bytes is None:
+        return phrase("oom.tables.used", device=plain(table.device), bytes=used)
+    return phrase("oom.tables.of", device=plain(table.device), bytes=used, total=format_bytes(table.total_bytes))
 
 
 def sources(report: OomReport) -> str:

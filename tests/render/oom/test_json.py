@@ -19,6 +19,7 @@ TOP = [
     "num_warnings_omitted",
     "num_messages_omitted",
     "messages",
+    "tables",
 ]
 MESSAGE = [
     "dialect",
