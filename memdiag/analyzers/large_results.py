@@ -176,7 +176,7 @@ def _found(view: DeviceView) -> Iterator[Finding]:
         ),
         (
             Fix(
-                phrase("large_results.parts"),
+                phrase("large_results.parts", place=view.label(found.stack)),
                 "code",
                 "out += [checkpoint(f, part, y, use_reentrant=False)]"
                 if keeps

@@ -131,7 +131,7 @@ def _copied(view: DeviceView, by_deepcopy: Array) -> Iterator[Finding]:
         ),
         (
             Fix(
-                phrase("model_copies.host"),
+                phrase("model_copies.host", place=places[0].label),
                 "code",
                 "best = {k: v.cpu() for k, v in model.state_dict().items()}",
                 phrase("model_copies.host.when"),
