@@ -66,12 +66,12 @@ def read(path: Path) -> Trace:
     with guard(path, _WHAT, RECORD):
         budget = ByteLimit(path)
         memory, driver = AscendMemory(budget), DriverMemory(budget)
-        kind = _read_table(path, memory, driver, budget)
+        kind = _read_table(path, memory, driver, budget, notes)
         other = _beside(path, *_OTHER_HALF) if kind == "memory" else None
         if other is not None:
             try:
                 with guard(other, _WHAT, RECORD):
-                    _read_table(other, memory, driver, budget)
+                    _read_table(other, memory, driver, budget, notes)
             except RefusedFile as error:
                 notes.add("MD916", phrase("notes.whole-file", file=other.name, error=error.message))
         steps = None
@@ -112,7 +112,7 @@ def _beside(path: Path, *pairs: tuple[str, str]) -> Path | None:
     return None
 
 
-def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory, budget: ByteLimit) -> str:
+def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory, budget: ByteLimit, notes: Notes) -> str:
     with open_text(path) as text:
         table = CsvTable(text, budget)
         columns = set(table.columns)
@@ -122,10 +122,8 @@ def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory, budget: 
             _records(table, memory)
         elif columns >= _MODULES:
             _modules(table, driver)
-            return "driver"
         elif columns >= _PROCESS:
             _process(table, driver)
-            return "driver"
         else:
             holds = _unfit(columns)
             raise RefusedFile(
@@ -134,7 +132,8 @@ def _read_table(path: Path, memory: AscendMemory, driver: DriverMemory, budget: 
                 else phrase("errors.not-what", path=str(path), what=phrase(_WHAT)),
                 phrase(RECORD),
             )
-    return "memory"
+        table.check_times(path, notes)
+    return "memory" if columns >= _OPERATORS or columns >= _RECORDS else "driver"
 
 
 def _device(table: CsvTable, row: list[str]) -> int:

@@ -242,9 +242,11 @@ def _events(operators: dict[str, Array], records: dict[str, Array]) -> dict[str,
             **{name: records[name] for name in _TOTALS},
         },
     ]
-    # frees before allocations, totals after both
-    rank = np.repeat([1, 0, 0, 0, 2], [len(part["time"]) for part in parts])
     events = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    # frees before allocations, totals after both; a free at the (rounded) time of its own allocation follows that
+    rank = np.repeat([1, 0, 0, 0, 3], [len(part["time"]) for part in parts])
+    freed = rank == 0
+    rank[freed] = np.where(operators["born"][events["addr"][freed]] == events["time"][freed], 2, 0)
     events = take(events, np.lexsort((rank, events["time"])))
     return take(events, _merge(events, any_tensors=len(born) + len(dies) > 0))
 

@@ -9,13 +9,18 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TextIO
 
+from memdiag.errors import RefusedFile
 from memdiag.sources.growing import ByteLimit
-from memdiag.sources.quantities import BYTE_UNITS, TIME_UNITS, scaled
+from memdiag.sources.notes import Notes
+from memdiag.sources.quantities import BYTE_UNITS, TIME_UNITS, rounding_of, scaled
+from memdiag.text import phrase
 
 _UNIT = re.compile(r"(.*?)\s*\(([A-Za-z]+)\)\Z", re.DOTALL)
 _HEADER_LIMIT = 64 * 1024
+_FINE_NS, _COARSE_NS = 1000, 1_000_000  # rounding that changes no order; and that leaves none
 _ROW = 16  # budget bytes charged for every row, even an ignored one, to limit the work
 
 
@@ -45,6 +50,7 @@ class CsvTable:
 
     Attributes:
         columns: Index and unit of each column.
+        rounding_ns: Unit to which the times are rounded, in nanoseconds; 0 if they are not rounded.
 
     Raises:
         csv.Error: The text is not valid csv.
@@ -54,6 +60,7 @@ class CsvTable:
         self._reader = csv.reader(text)
         self._budget = budget
         self.columns = columns_of(next(self._reader, []))
+        self.rounding_ns = 0
 
     def rows(self) -> Iterator[list[str]]:
         """Yields each non-empty row.
@@ -87,4 +94,31 @@ class CsvTable:
             ValueError: It is not a number.
         """
         text = self.text(row, name)
-        return scaled(text, TIME_UNITS.get(self.columns[name][1], 1)) if text and text != "N/A" else None
+        if not text or text == "N/A":
+            return None
+        unit = TIME_UNITS.get(self.columns[name][1], 1)
+        if "E" in text or "e" in text:
+            self.see_rounding(text, unit)
+        return scaled(text, unit)
+
+    def see_rounding(self, text: str, unit: int) -> None:
+        """Takes a time into account for ``rounding_ns``: the finest one shows how the others were rounded."""
+        rounding = rounding_of(text) * unit
+        if rounding > _FINE_NS:
+            self.rounding_ns = min(self.rounding_ns or rounding, rounding)
+
+    def check_times(self, path: Path, notes: Notes) -> None:
+        """Adds MD909 if a spreadsheet has rounded the times, which is visible once the rows have been read.
+
+        Raises:
+            RefusedFile: They are rounded to more than a millisecond, so the order of the events is lost.
+        """
+        if not self.rounding_ns:
+            return
+        unit = f"{self.rounding_ns / 1e9:g} s" if self.rounding_ns >= _COARSE_NS else f"{self.rounding_ns / 1000:g} us"
+        if self.rounding_ns > _COARSE_NS:
+            raise RefusedFile(
+                phrase("errors.resaved", path=str(path), what=phrase("errors.resaved.times", unit=unit)),
+                phrase("errors.resaved.original"),
+            )
+        notes.add("MD909", phrase("notes.rounded", unit=unit))

@@ -20,6 +20,7 @@ _COMPRESSED = {
     "7z": (b"7z\xbc\xaf\x27\x1c", "7z x"),
     "gzip twice": (GZIP_MAGIC, "gunzip -k"),  # the outer gzip is already decompressed
 }
+_WORKBOOK = b"[Content_Types].xml"  # the first member, or one of the first
 _ZIP, _TORCH_SAVE = b"PK\x03\x04", b"/data.pkl"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _LFS = b"version https://git-lfs.github.com/spec/"
@@ -56,6 +57,8 @@ def refuse_known(head: bytes, path: Path) -> None:
     if head.startswith(_ZIP):
         if _TORCH_SAVE in head[:256]:
             raise RefusedFile(phrase("errors.torch-save", path=str(path)), phrase("errors.torch-save.hint", file=file))
+        if _WORKBOOK in head:
+            raise RefusedFile(phrase("errors.resaved.workbook", path=str(path)), phrase("errors.resaved.original"))
         raise _archive(path, "zip", f"unzip {file}")
     if head.startswith(_LFS):
         raise RefusedFile(phrase("errors.lfs-pointer", path=str(path)), phrase("errors.lfs-pointer.hint"))

@@ -35,7 +35,7 @@ _ACTIONS = np.array(
 _OF_SEGMENT = 3
 
 
-def build(path: Path, format: str, rows: MemscopeRows) -> Trace:
+def build(path: Path, format: str, rows: MemscopeRows, notes: Notes | None = None) -> Trace:
     """Builds the trace of a file.
 
     Raises:
@@ -46,7 +46,7 @@ def build(path: Path, format: str, rows: MemscopeRows) -> Trace:
     scale = 1000 if rows.last < _FIRST_NANOSECONDS else 1  # msleaks: microseconds
     _give_places(columns, rows.pools.find("HAL"))
     columns["stack"] = np.where(columns["stack"] >= 0, columns["stack"], _operators(rows, columns))
-    notes = Notes()
+    notes = notes or Notes()
     raws = []
     devices = sorted(set(columns["device"].tolist()) - {NOWHERE}, key=lambda device: (device == HOST, device))
     for device in devices:

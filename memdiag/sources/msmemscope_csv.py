@@ -10,6 +10,7 @@ from memdiag.sources.growing import ByteLimit
 from memdiag.sources.guard import guard
 from memdiag.sources.msmemscope_build import RECORD, build
 from memdiag.sources.msmemscope_rows import FIRST_COLUMNS, MemscopeRows
+from memdiag.sources.notes import Notes
 from memdiag.sources.text_files import open_text
 from memdiag.text import phrase
 from memdiag.trace.model import Trace
@@ -47,5 +48,9 @@ def read(path: Path) -> Trace:
                 )
             places = {name: place for name, (place, _) in table.columns.items()}
             for row in table.rows():
+                if "E" in (time := table.text(row, "timestamp")):
+                    table.see_rounding(time, 1)
                 rows.add({name: row[place].strip() for name, place in places.items() if place < len(row)})
-        return build(path, FORMAT, rows)
+        notes = Notes()
+        table.check_times(path, notes)
+        return build(path, FORMAT, rows, notes)

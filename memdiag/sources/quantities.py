@@ -13,6 +13,8 @@ MOST_BYTES = 1 << 50  # more than any device holds: a damaged or hostile number
 _MOST = 1 << 62
 _DECIMAL = re.compile(r"([+-]?)([0-9]{1,19})(?:\.([0-9]{0,30}))?\Z")
 
+_EXPONENT = re.compile(r"[+-]?[0-9](?:[.,]([0-9]{0,20}))?[eE][+]?([0-9]{1,3})\Z")
+
 BYTE_UNITS = {"b": 1, "byte": 1, "bytes": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 TIME_UNITS = {"ns": 1, "us": 1000, "ms": 1_000_000, "s": 1_000_000_000}
 
@@ -55,6 +57,12 @@ def scaled(text: str, unit: int) -> int:
     if abs(number) > _MOST:
         raise ValueError("a number of more than 62 bits")
     return number
+
+
+def rounding_of(text: str) -> int:
+    """Returns the unit to which a number is rounded, such as 10**10 for 1.73641E+15 of a spreadsheet; 1 if to none."""
+    match = _EXPONENT.match(text)
+    return 1 if match is None else 10 ** max(int(match[2]) - len(match[1] or ""), 0)
 
 
 def byte_count(value: Any) -> int:

@@ -1,6 +1,7 @@
 """CSV tables of the Ascend profiler are read as a pair or alone, in every column layout; other tables are refused."""
 
 import json
+import zipfile
 
 import pytest
 
@@ -287,3 +288,38 @@ def test_a_damaged_trace_beside_costs_the_lines_only(tmp_path):
     trace = load(file)
     assert len(trace.devices[0].tensors.stack) == 1
     assert "trace_view.json" in said(trace, "MD911")
+
+
+def saved_by_a_spreadsheet(path, digits):
+    """Writes operators whose times a spreadsheet has rounded to some digits."""
+
+    def cell(time):
+        return f"{T + time:.{digits - 1}E}" if digits else f"{T + time}"
+
+    rows = [
+        f"aten::mm,1024,{cell(10)},{cell(12)},{cell(12)},,,1,2,1,0,2,0,7,NPU:0",
+        f"aten::add,1024,{cell(31)},{cell(58)},{cell(58)},,,1,2,1,0,2,0,7,NPU:0",
+    ]
+    return write(path, OPERATORS, *rows)
+
+
+def test_times_that_a_spreadsheet_rounds_a_little_keep_the_order_within_a_tensor(tmp_path):
+    trace = load(saved_by_a_spreadsheet(tmp_path / "operator_memory.csv", 15))
+    assert trace.devices[0].events.action.tolist() == [A, FREED, A, FREED]
+    assert "to 10 us" in said(trace, "MD909")
+    assert not {"MD901", "MD902"} & codes(trace)
+    assert "MD909" not in codes(load(saved_by_a_spreadsheet(tmp_path / "operator_memory.csv", 0)))
+
+
+def test_times_without_an_order_are_refused(tmp_path):
+    with pytest.raises(RefusedFile, match="rounded to 10000 s"):
+        load(saved_by_a_spreadsheet(tmp_path / "operator_memory.csv", 6))
+
+
+def test_a_workbook_is_refused_by_name(tmp_path):
+    path = tmp_path / "operator_memory.xlsx"
+    with zipfile.ZipFile(path, "w") as book:
+        book.writestr("[Content_Types].xml", "")
+        book.writestr("xl/workbook.xml", "")
+    with pytest.raises(RefusedFile, match="workbook"):
+        load(path)
