@@ -9,12 +9,13 @@ nor do tensors that outlive a step, such as data and caches. For attention weigh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from memdiag.analyzers.attention import find_weights
+from memdiag.analyzers.support.allocator_settings import AllocatorSettings
 from memdiag.analyzers.support.context import Context, DeviceView
 from memdiag.analyzers.support.places import moment_name, when
 from memdiag.analyzers.support.sites import by_place, first_finding
@@ -29,7 +30,7 @@ from memdiag.units import MIB, format_bytes
 
 CODES: dict[str, str] = {"MD138": "a function makes results far larger than its inputs"}
 
-RATIO = 16  # to the largest tensor that the program had before
+RATIO = 8  # to the largest tensor that the program had before
 PARAMETER_RATIO = 4  # to the largest parameter: larger than its conversion from 8 to 32 bits
 SOON = 8  # tensors of the function, until it allocates a smaller one
 SHARE, WARNING_SHARE = 0.25, 0.5  # of live bytes
@@ -189,6 +190,10 @@ def _found(view: DeviceView) -> Iterator[Finding]:
                 "code",
                 "torch.cdist(x, y)  # not: (x[:, None] - y).pow(2).sum(-1)",
                 phrase("large_results.cdist.when"),
+            ),
+            *(
+                replace(fix, applicability=phrase("large_results.attention.when"), caveat=phrase("attention.caveat"))
+                for fix in AllocatorSettings.of(view.trace).offers("attention")
             ),
         ),
         saving_without(device, found.every),
