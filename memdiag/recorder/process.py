@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+
+# Errors of a call or an import that fits another version of a library.
+_OF_CODE = re.compile(
+    r"(ModuleNotFoundError|ImportError|NameError|SyntaxError|IndentationError)\b"
+    r"|TypeError: .*\b(got an unexpected keyword argument|missing \d+ required |takes (from \d+ to )?\d+ positional argument)"
+    r"|AttributeError: module '"
+)
 
 
 def is_helper() -> bool:
@@ -40,6 +48,20 @@ def is_data_worker() -> bool:
 def last_error() -> str:
     """Returns the name of the exception that ended the program, or "" if none did or it is still running."""
     return getattr(getattr(sys, "last_type", None), "__name__", "")
+
+
+def is_of_code(exception: str) -> bool:
+    """Returns whether an error comes from the code alone, whatever the values of its tensors are.
+
+    Args:
+        exception: Class and text of the exception, such as "builtins.TypeError: f() got an unexpected …".
+    """
+    return _OF_CODE.match(exception.removeprefix("builtins.")) is not None
+
+
+def last_error_is_of_code() -> bool:
+    """Returns whether the exception that ended the program comes from its code alone."""
+    return is_of_code(f"{last_error()}: {getattr(sys, 'last_value', '')}")
 
 
 def number(variable: str) -> int | None:

@@ -368,6 +368,7 @@ class Session:
             "optimizers": list(self._optimizers),
             "forwards": [self.training.graphs.num_forwards, self.training.graphs.num_graphs],
             "error": process.last_error(),
+            "error_is_of_code": process.last_error_is_of_code(),
             **backend.facts(),
             **self.marks.content(),
         }

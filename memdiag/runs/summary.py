@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memdiag.errors import MemdiagError
+from memdiag.recorder.process import is_of_code
 from memdiag.results.recording import RunMemory, RunSummary
 from memdiag.runs.libraries import with_libraries
 from memdiag.runs.listener import SILENT, Listener
@@ -126,7 +127,7 @@ def _memory(summary: RunSummary, chosen: Mapping[str, Any], ended: ProgramEnd, l
     # A program that makes no steps may wait for a value.
     was_ended = bool(ended.signals) or chosen.get("reason") == "signal" or message.startswith(_CTRL_C)
     was_stopped = was_ended and summary.steps > 0
-    if ended.status <= 0 or was_stopped or oom is not None:
+    if ended.status <= 0 or was_stopped or oom is not None or is_of_code(message):
         return RunMemory(report, oom=oom)
     if code := unsupported_code(message):
         return RunMemory(report, unsupported=code)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from memdiag.phantom.launch import COMPUTE, SMALL_BYTES, VALUES
 from memdiag.recorder.phantom_facts import END_VARIABLE
+from memdiag.recorder.process import is_of_code
 from memdiag.runs.listener import SILENT, Listener
 from memdiag.runs.recording import Done, Order, perform
 from memdiag.runs.unsupported import unsupported_code
@@ -165,7 +166,7 @@ def culprit_of(run: FinishedRun, ended: ProgramEnd) -> _Culprit | None:
     errors = [str(process.get("exception") or "") for process in run.processes]
     if any("out of memory" in error.lower() or any(text in error for text in _REFUSED) for error in errors):
         return None
-    if any(map(unsupported_code, errors)):
+    if any(map(unsupported_code, errors)) or any(map(is_of_code, errors)):
         return None
     waited = [process["waited"] for process in run.processes if isinstance(process.get("waited"), dict)]
     if waited:

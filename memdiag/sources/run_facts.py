@@ -99,6 +99,7 @@ def ended_in(own: Mapping[str, Any]) -> RecordingEnd:
         _count(own.get("pid"), _MOST_STEPS),
         _has_needless_graph(own),
         _num_graphs_in(own),
+        own.get("error_is_of_code") is True,
     )
 
 

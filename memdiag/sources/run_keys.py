@@ -21,6 +21,7 @@ _RECORDING = frozenset(
         "counters",
         "counts",
         "error",
+        "error_is_of_code",
         "format",
         "forwards",
         "fraction",

@@ -88,6 +88,7 @@ class RecordingEnd:
         pid: Id of the recorded process, or None if unknown.
         has_needless_graph: Whether autograd recorded a graph at a failure although no optimizer existed.
         num_graphs: Number of forward passes if autograd recorded each of them for a backward, otherwise 0.
+        error_is_of_code: Whether the error comes from the code alone, whatever the values of its tensors are.
     """
 
     reason: str = ""
@@ -102,6 +103,7 @@ class RecordingEnd:
     pid: int | None = None
     has_needless_graph: bool = False
     num_graphs: int = 0
+    error_is_of_code: bool = False
 
 
 @dataclass(frozen=True)

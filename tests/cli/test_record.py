@@ -255,6 +255,9 @@ def test_a_program_that_fails_on_a_phantom_device_is_told_which_values_nobody_co
     told = capsys.readouterr().err
     assert "failed on the simulated device" not in told
     assert told.count("nms.py:7") == 1
+    of_code = ({**found.recorded[0], "exception": "builtins.NameError: name 'x' is not defined"},)
+    print_summary(replace(found, recorded=of_code), _ended(1), "")
+    assert "failed on the simulated device" not in capsys.readouterr().err
     timeouts = ({"reason": "signal"}, _ended(124))  # SIGTERM that does not go through memdiag
     interrupted = ({"exception": "builtins.KeyboardInterrupt: "}, _ended(124))  # the same with SIGINT
     for facts, end in (({}, _ended(130, [signal.SIGINT])), timeouts, interrupted):

@@ -74,8 +74,12 @@ def test_sizes_that_were_assumed_are_named_if_no_value_was_read():
             ProgramEnd(1, 0.0),
         ),
         ({**FAILED, "exception": UNSUPPORTED}, ProgramEnd(1, 0.0)),
+        (
+            {**FAILED, "exception": "builtins.TypeError: make_grid() got an unexpected keyword argument 'range'"},
+            ProgramEnd(1, 0.0),
+        ),
     ],
-    ids=["success", "signal", "nothing read", "out of memory", "not simulated", "not supported by torch_npu"],
+    ids=["success", "signal", "nothing read", "out of memory", "not simulated", "not supported by torch_npu", "code"],
 )
 def test_other_ends_are_answers(process, ended):
     assert culprit_of(run_of(process), ended) is None

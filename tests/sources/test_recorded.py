@@ -156,6 +156,8 @@ def test_an_error_of_a_program_without_problems_of_memory_is_corrected_first(err
 def test_an_error_after_values_that_were_made_up_gets_the_option_that_computes_them(opened):
     device = {"read_backs": {"count": 2}}
     assert "--values auto" in build_report(opened(error="ValueError", phantom_device=device)).verdict.remedy
+    given = opened(error="TypeError", error_is_of_code=True, phantom_device=device)
+    assert build_report(given).verdict.remedy.startswith("correct the error that ended the program (TypeError)")
 
 
 def test_an_error_in_a_program_that_went_on_is_not_the_first_thing(opened):

@@ -150,8 +150,9 @@ def _error(trace: Trace) -> str:
 
 
 def _is_made_up(trace: Trace) -> bool:
-    """Returns whether the program read values that a simulated device did not compute."""
-    return trace.recorded is not None and bool(trace.recorded.ended.num_reads)
+    """Returns whether values that a simulated device did not compute may have caused the error of the program."""
+    ended = trace.recorded.ended if trace.recorded else None
+    return ended is not None and ended.num_reads > 0 and not ended.error_is_of_code
 
 
 def _for_a_lower_peak(findings: Sequence[Finding]) -> _Chosen | None:
