@@ -210,6 +210,7 @@ NPU_SEARCHES = {
     "nanoGPT GPT-2 of 124 M, no data loader (bench.py)": Search("--batch_size={batch}", "7506MiB", 6, low=2),
     "cleanrl dqn": Search("--batch-size {batch}", "234MiB", 200_000, low=50000),
     "PyTorch-GAN infogan": Search("--batch_size {batch}", "1052MiB", 1000, low=300),
+    "torchdiffeq dopri5 with the adjoint method": Search("{batch}", "4MiB", 3000, low=1000),
 }
 
 
