@@ -9,7 +9,8 @@ import sys
 # Errors of a call or an import that fits another version of a library.
 _OF_CODE = re.compile(
     r"(ModuleNotFoundError|ImportError|NameError|SyntaxError|IndentationError)\b"
-    r"|TypeError: .*\b(got an unexpected keyword argument|missing \d+ required |takes (from \d+ to )?\d+ positional argument)"
+    r"|TypeError: .*\b(got an unexpected keyword argument|missing \d+ required )"
+    r"|TypeError: .*\btakes (from \d+ to )?\d+ positional argument"
     r"|AttributeError: module '"
 )
 
