@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from memdiag.errors import MemdiagError
-from memdiag.oom.streams import Progress, bytes_of_file, decoded, unpacked
+from memdiag.oom.streams import Progress, bytes_of_file, decoded, unpacked, without_byte_lists
 from memdiag.quoting import file_argument
 from memdiag.text import phrase
 
@@ -107,7 +107,7 @@ def _in_stream(name: str, chunks: Iterator[bytes]) -> Texts:
     if head.startswith(ZIP_MAGIC) and name == "-":
         raise MemdiagError(phrase("errors.oom-zip-pipe"), phrase("errors.oom-zip-pipe.hint"))
     if not head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
-        yield name, decoded(every)
+        yield name, without_byte_lists(decoded(every))
         return
     import tarfile
 
@@ -124,7 +124,7 @@ def _in_stream(name: str, chunks: Iterator[bytes]) -> Texts:
 def _text(name: str, stream: IO[bytes]) -> Texts:
     """Yields a member if it is text."""
     file = cast(io.BufferedReader, io.BufferedReader(cast(io.RawIOBase, stream)))
-    chunks = decoded(unpacked(file))
+    chunks = without_byte_lists(decoded(unpacked(file)))
     head = next(chunks, b"")
     if head and b"\0" not in head[:_HEAD]:
         yield name, chain([head], chunks)

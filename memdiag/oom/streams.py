@@ -9,7 +9,9 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
+import json
 import lzma
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +32,9 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
     (codecs.BOM_UTF8, ""),
 )
+# journalctl -o json writes a message with control characters, such as colours, as a list of bytes.
+_BYTES_START = re.compile(rb'"MESSAGE"\s?:\s?\[')
+_BYTES = re.compile(rb'("MESSAGE"\s?:\s?)\[([0-9, ]{3,1000000})\]')
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
@@ -43,7 +48,7 @@ def chunks_of_text(text: str) -> Iterator[bytes]:
 
 def chunks_of_file(name: str, progress: Progress | None = None) -> Iterator[bytes]:
     """Yields the text of a file, decompressed, as UTF-8; see ``bytes_of_file``."""
-    yield from decoded(bytes_of_file(name, progress))
+    yield from without_byte_lists(decoded(bytes_of_file(name, progress)))
 
 
 def bytes_of_file(name: str, progress: Progress | None = None) -> Iterator[bytes]:
@@ -93,6 +98,31 @@ def decoded(chunks: Iterable[bytes]) -> Iterator[bytes]:
         if decode is not None:
             chunk = decode.decode(chunk).encode("utf-8", "replace")
         yield chunk
+
+
+def without_byte_lists(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields a log in which the messages that journald exported as lists of bytes are JSON texts."""
+    before = b""
+    for chunk in chunks:
+        text = before + chunk
+        before = b""
+        if _BYTES_START.search(text):
+            end = text.rfind(b"\n") + 1
+            if len(text) - end <= CHUNK_BYTES:  # the last line may be incomplete
+                text, before = text[:end], text[end:]
+            text = _BYTES.sub(_as_text, text)
+        if text:
+            yield text
+    if before:
+        yield _BYTES.sub(_as_text, before)
+
+
+def _as_text(match: re.Match[bytes]) -> bytes:
+    try:
+        message = bytes(int(number) for number in match[2].split(b","))
+    except ValueError:  # not bytes
+        return match[0]
+    return match[1] + json.dumps(message.decode("utf-8", "replace"), ensure_ascii=False).encode()
 
 
 def unpacked(file: BufferedReader) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import lzma
 import tracemalloc
 
@@ -179,3 +180,15 @@ def test_frequent_false_matches_hide_no_message(calm, message):
     (expected,) = read_text(message).messages
     found = read_text(f"{lines}{message}\n{lines}").messages
     assert [(one.dialect, one.fields) for one in found] == [(expected.dialect, expected.fields)]
+
+
+@pytest.mark.parametrize("before", [0, 5000])
+def test_messages_that_journald_exports_as_bytes_are_read(tmp_path, before):
+    path = tmp_path / "journal.json"
+    calm = json.dumps({"MESSAGE": [27, 91, 51, 49, 109, 111, 107]}) + "\n"
+    path.write_text(calm * before + json.dumps({"MESSAGE": list(f"\33[31m{MESSAGE}\33[0m".encode())}) + "\n")
+    (expected,) = read_text(MESSAGE).messages
+    (found,) = read_files([path]).messages
+    assert (found.fields, found.line) == (expected.fields, before + 1)
+    path.write_text('{"MESSAGE":[1000, 2]}\n')
+    assert read_files([path]).messages == ()
