@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -77,6 +78,8 @@ def choose(
             chosen.append(OomInput(STDIN))
         elif _exists(argument):
             chosen += _files(Path(argument), say)
+        elif _is_link(argument):  # to nothing, or to itself: reading it says so
+            chosen.append(OomInput(argument, Path(argument)))
         elif archive_of(argument) is not None:
             chosen.append(OomInput(argument, archive_of(argument)))
         else:
@@ -129,7 +132,12 @@ def _is_trace(path: Path) -> bool:
             return (path / "manifest.json").is_file() and any(path.glob("rank*.pkl"))
         with path.open("rb") as file:
             head = file.read(2)
-    except OSError:
+        if head == b"\x1f\x8b":
+            import gzip
+
+            with gzip.open(path) as unzipped:
+                head = unzipped.read(2)
+    except (OSError, EOFError, zlib.error):
         return False
     return head[:1] == b"\x80" and head[1:] in {b"\2", b"\3", b"\4", b"\5"}  # the protocol of a pickle
 
@@ -168,6 +176,13 @@ def _exists(argument: str) -> bool:
     try:
         return bool(argument) and Path(argument).exists()
     except (OSError, ValueError):  # too long for a name, or contains a NUL: a text
+        return False
+
+
+def _is_link(argument: str) -> bool:
+    try:
+        return Path(argument).is_symlink()
+    except (OSError, ValueError):  # too long for a name, or contains a NUL
         return False
 
 

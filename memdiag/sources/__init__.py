@@ -17,8 +17,10 @@ from memdiag.registry import SOURCES
 from memdiag.sources.files import read_head
 from memdiag.sources.known_files import refuse_known, resaved
 from memdiag.sources.redacted import redacted
-from memdiag.text import phrase
+from memdiag.text import Phrase, phrase
 from memdiag.trace.model import Trace
+
+_OF_A_CHROME_TRACE = (b'"traceEvents"', b'"ph"')
 
 
 def load(path: str | PathLike[str]) -> Trace:
@@ -35,7 +37,12 @@ def load(path: str | PathLike[str]) -> Trace:
     head = read_head(file)
     for name, is_known in SOURCES.attempts(lambda source: source.sniff(head)):
         if is_known:
-            trace: Trace = SOURCES.call(name, lambda source: source.read(file))
+            try:
+                trace: Trace = SOURCES.call(name, lambda source: source.read(file))
+            except RefusedFile as error:
+                if name == "chrome-trace" and not any(mark in head for mark in _OF_A_CHROME_TRACE):
+                    raise RefusedFile(error.message, _hint_for_text(file)) from None  # perhaps a log in JSON
+                raise
             return redacted(trace) if is_on() else trace
     refuse_known(head, file)
     for key, before in resaved(head):
@@ -44,12 +51,12 @@ def load(path: str | PathLike[str]) -> Trace:
                 phrase("errors.resaved", path=str(file), what=phrase(f"errors.resaved.{key}")),
                 phrase("errors.resaved.hint"),
             )
-    hint = (
-        phrase("sources.text.hint", file=file_argument(str(file)), forms=phrase("sources.forms"))
-        if _is_text(head)
-        else phrase("sources.forms")
-    )
+    hint = _hint_for_text(file) if _is_text(head) else phrase("sources.forms")
     raise RefusedFile(phrase("errors.no-trace", path=str(file)), hint)
+
+
+def _hint_for_text(file: Path) -> Phrase:
+    return phrase("sources.text.hint", file=file_argument(str(file)), forms=phrase("sources.forms"))
 
 
 def _is_known(head: bytes) -> bool:

@@ -45,6 +45,8 @@ def read_head(path: Path) -> bytes:
                 return unzipped.read(HEAD)
         return head
     except FileNotFoundError:
+        if str(path) == "-":
+            raise RefusedFile(phrase("errors.not-stdin"), phrase("errors.not-ordinary.hint")) from None
         raise RefusedFile(phrase("errors.missing", path=str(path)), phrase("errors.missing.hint")) from None
     except PermissionError:
         raise RefusedFile(phrase("errors.permission", path=str(path)), phrase("errors.permission.hint")) from None

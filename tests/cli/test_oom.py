@@ -324,3 +324,18 @@ def test_inputs_are_chosen_from_python(tmp_path, capsys):
     ]
     assert "memdiag skipped 1 file that is not text" in heard[0]
     assert capsys.readouterr().err == ""
+
+
+def test_a_compressed_trace_is_a_trace_whatever_its_name(tmp_path, capsys):
+    path = tmp_path / "train.log.gz"
+    path.write_bytes(gzip.compress((Path(__file__).parents[2] / "examples" / "gpt-train.pickle").read_bytes()))
+    assert main(["oom", str(path)]) == 0
+    assert "No allocation failed in the trace" in capsys.readouterr().out
+
+
+def test_a_link_to_nothing_is_an_error(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("loop", "none"):
+        (tmp_path / name).symlink_to(tmp_path / name if name == "loop" else tmp_path / "x")
+        assert main(["oom", name]) == 2
+        assert f"cannot read {name}" in capsys.readouterr().err

@@ -143,3 +143,26 @@ sys.exit(main(["analyze", file.name]))
     done = subprocess.run([sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=False)
     check(done.returncode, done.stdout, done.stderr)
     assert "permission" in done.stderr.lower()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"log": "step 1\\n", "stream": "stderr"}\n{"log": "step 2\\n"}\n',
+        '{"level": "error", "message": "failed"}\n',
+        '[{"message": "failed"}]',
+    ],
+)
+def test_a_log_in_json_may_have_a_message(tmp_path, capsys, text):
+    path = tmp_path / "train.json"
+    path.write_text(text, encoding="utf-8")
+    assert main(["analyze", str(path)]) == 2
+    assert f"memdiag oom {path}" in capsys.readouterr().err
+    path.write_text('{"traceEvents": []}', encoding="utf-8")
+    assert main(["analyze", str(path)]) == 2
+    assert "memdiag oom" not in capsys.readouterr().err
+
+
+def test_standard_input_is_no_trace(capsys):
+    assert main(["analyze", "-"]) == 2
+    assert "standard input" in capsys.readouterr().err
