@@ -1,8 +1,23 @@
-"""File names in the commands that memdiag prints."""
+"""File names and other arguments in the commands that memdiag prints, for the shell of this system."""
 
 from __future__ import annotations
 
+import os
 import shlex
+
+ON_WINDOWS = os.name == "nt"
+_SPECIAL = frozenset("&|<>^()%!;,")  # the command prompt reads these outside of quotation marks
+
+
+def argument(text: str) -> str:
+    """Returns a text as one argument of a shell command."""
+    if not ON_WINDOWS:
+        return shlex.quote(text)
+    import subprocess  # slow to import
+
+    # single quotes are part of the argument there, and a backslash needs no quotes
+    quoted = subprocess.list2cmdline([text])
+    return quoted if quoted.startswith('"') or not _SPECIAL.intersection(text) else f'"{quoted}"'
 
 
 def file_argument(path: str) -> str:
@@ -12,4 +27,4 @@ def file_argument(path: str) -> str:
     """
     if not path.isprintable():
         return "FILE"
-    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+    return argument(f"./{path}" if path.startswith("-") else path)

@@ -6,7 +6,8 @@ import shlex
 
 import pytest
 
-from memdiag.quoting import file_argument
+from memdiag import quoting
+from memdiag.quoting import argument, file_argument
 
 
 @pytest.mark.parametrize(
@@ -14,3 +15,18 @@ from memdiag.quoting import file_argument
 )
 def test_a_name_is_one_argument(path, argument):
     assert shlex.split(file_argument(path)) == [argument]
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        (r"C:\work\rank0.pickle", r"C:\work\rank0.pickle"),
+        (r"C:\my work\rank0.pickle", r'"C:\my work\rank0.pickle"'),
+        (r"C:\a&b\rank0.pickle", r'"C:\a&b\rank0.pickle"'),
+        ("-q.pickle", "./-q.pickle"),
+    ],
+)
+def test_windows_has_double_quotes_only(monkeypatch, path, shown):
+    monkeypatch.setattr(quoting, "ON_WINDOWS", True)
+    assert file_argument(path) == shown
+    assert argument("roundup_power2_divisions:[>:4]") == '"roundup_power2_divisions:[>:4]"'

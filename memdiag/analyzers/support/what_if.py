@@ -8,7 +8,6 @@ A saving is quoted only if a replay of the recorded settings reproduces the reco
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -27,7 +26,7 @@ from memdiag.analyzers.support.offered import offered
 from memdiag.analyzers.support.pools_judged import is_calibrated, judged
 from memdiag.diagnosis.refuted import judged_results
 from memdiag.errors import MemdiagError
-from memdiag.quoting import file_argument
+from memdiag.quoting import argument, file_argument
 from memdiag.results.finding import Finding, Fix
 from memdiag.results.report import WhatIf
 from memdiag.settings.conf import parse_conf
@@ -167,7 +166,7 @@ class _Replays:
             calibration=phrase(
                 "verdict.exact" if found.is_exact else "verdict.partly", exact=found.exact or 0, events=found.events
             ),
-            repro=f"memdiag simulate {file_argument(self.path)} --conf {shlex.quote(conf)}",
+            repro=f"memdiag simulate {file_argument(self.path)} --conf {argument(conf)}",
             num_retries=int(replay.retries.max(initial=0)),
             starts_with_live_tensors=bool(len(self.subject.workload.start.block_off)),
             num_driver_calls=int(replay.device_allocs.max(initial=0)) + int(replay.device_frees.max(initial=0)),
