@@ -155,7 +155,7 @@ class _MessageReader:
             len(messages) - len(shown),
             first_rank,
             num_messages_omitted=self._num_left_out,
-            tables=() if messages else tuple(self._tables()),
+            tables=() if any(map(_has_sizes, messages)) else tuple(self._tables()),
         )
 
     def _tables(self) -> Iterator[MemoryTable]:
@@ -313,6 +313,10 @@ def _advise(found: Found, judgement: Judgement) -> tuple[Finding, ...]:
     from memdiag.oom.advice import advise
 
     return advise(found, judgement)
+
+
+def _has_sizes(message: Message) -> bool:
+    return any(name.endswith("_bytes") for name in message.fields)
 
 
 def _memory_tables(text: str, source: str) -> list[MemoryTable]:

@@ -139,7 +139,7 @@ class OomReport:
         first_rank: The rank with the first message; None if unknown.
         trace: The trace that explains the messages, or "" if there is none.
         num_messages_omitted: Distinct messages beyond the first 20,000, which are only counted.
-        tables: Tables of memory in use, if there is no message.
+        tables: Tables of memory in use, if no message has sizes.
     """
 
     messages: tuple[Message, ...]

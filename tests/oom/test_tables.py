@@ -148,10 +148,22 @@ def test_the_summary_of_pytorch_tells_of_earlier_failures():
 
 @pytest.mark.parametrize("table", [SUMMARY, NVIDIA, NPU])
 @pytest.mark.parametrize("is_before", [False, True])
-def test_a_message_beside_a_table_is_the_result(table, is_before):
+def test_a_message_without_sizes_is_shown_with_the_figures_of_a_table(table, is_before):
     report = read_text(f"{table}{MESSAGE}\n" if is_before else f"{MESSAGE}\n{table}")
     assert [message.judgement.verdict for message in report.messages] == ["unknown"]
-    assert report.tables == ()
+    for form in ("terminal", "md"):
+        said = " ".join(renderer("oom", form)(report).split())
+        assert "may be from another moment" in said
+        assert "device 0" in said
+
+
+def test_a_message_with_sizes_needs_no_table():
+    text = (
+        "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 8.00 GiB of which 1.00 GiB is "
+        "free."
+    )
+    assert len(read_text(f"{NVIDIA}{text}\n").messages) == 1
+    assert read_text(f"{NVIDIA}{text}\n").tables == ()
 
 
 def test_other_text_has_no_tables():

@@ -137,11 +137,11 @@ def nothing(report: OomReport) -> list[str]:
     read = phrase(
         "oom.nothing.read", what=sources(report), lines=report.num_lines, bytes=format_bytes(report.num_bytes)
     )
-    return [read, *notices, *_tables(report), phrase("oom.nothing.like")]
+    return [read, *notices, *tables(report), phrase("oom.nothing.like")]
 
 
-def _tables(report: OomReport) -> list[str]:
-    """Returns sentences about tables of memory in use, which people pass instead of an error message."""
+def tables(report: OomReport) -> list[str]:
+    """Returns sentences about tables of memory in use, beside messages without sizes or instead of a message."""
     found = []
     for program in dict.fromkeys(table.program for table in report.tables):
         rows = [_table(table) for table in report.tables if table.program == program and table.device]
@@ -154,7 +154,8 @@ def _tables(report: OomReport) -> list[str]:
         if len(rows) > _MOST_DEVICES:
             rows = [*rows[:_MOST_DEVICES], phrase("oom.tables.more", count=len(rows) - _MOST_DEVICES)]
         found.append(phrase("oom.tables", what=name, devices=joined(rows, "; ")))
-    return [*found, phrase("oom.tables.hint")] if found else []
+    end = phrase("oom.tables.beside") if report.messages else phrase("oom.tables.hint")
+    return [*found, end] if found else []
 
 
 def _table(table: MemoryTable) -> str:

@@ -58,6 +58,8 @@ def _messages(report: OomReport, *, every: bool, top: int) -> list[str]:
     if where := words.where(report.messages):
         lines += [escape(where), ""]
     lines += _message(report.messages[0], report.trace)
+    if in_use := many.tables(report):
+        lines += [escape(joined(in_use)), ""]
     if len(report.messages) > 1:
         head, rows, rest = many.overview(report, every=every, top=top)
         cells = [[escape(part) for part in row] for row in rows]

@@ -47,6 +47,9 @@ def render(report: OomReport, look: Look = PLAIN, *, every: bool = False, top: i
         _verbose(page, report)
     else:
         page = _brief(look, report)
+    if in_use := many.tables(report):
+        page.gap()
+        page.text(joined(in_use))
     if len(report.messages) > 1:
         _overview(page, report, every=every, top=top)
     return page.finish()
