@@ -179,9 +179,9 @@ def _found(view: DeviceView) -> Iterator[Finding]:
             Fix(
                 phrase("large_results.parts", place=view.label(found.stack)),
                 "code",
-                "out += [checkpoint(f, part, y, use_reentrant=False)]"
+                "out += [checkpoint(f, x[i:j], y, use_reentrant=False)]"
                 if keeps
-                else "out += [f(part, y)]  # for part in x.split(256)",
+                else "out += [f(x[i:j], y)]  # i:j = 0:256, 256:512, …",
                 phrase("large_results.parts.when"),
                 phrase("large_results.parts.caveat.backward" if keeps else "large_results.parts.caveat"),
             ),

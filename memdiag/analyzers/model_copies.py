@@ -1,9 +1,9 @@
 """Copies of a model's weights that a training makes and keeps on the device, such as the state of the best epoch.
 
 Trace entries do not say what is in a tensor. So a line of the program must make tensors of the sizes of most parameters
-after the training has begun, and either call ``copy.deepcopy``, or make such a set again later. Tensors from before the
-training do not count: they may be averages of the weights, or states of the program's own optimizer. Those that live
-for one step do not count either: they may be the weights of an inner loop.
+in a row after the training has begun, and either call ``copy.deepcopy``, or make such a set again later. Tensors from
+before the training do not count: they may be averages of the weights, or states of the program's own optimizer. Those
+that live for one step do not count either: they may be the weights of an inner loop.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ FEWEST = 4  # parameters
 NUM_PLACES = 3
 
 _PARAMETER = CATEGORIES.index("parameter")
-_OTHERS = [
-    CATEGORIES.index(name) for name in ("unknown", "input")
-]  # by call stacks, what the program allocates is input
+# Without a recorder, what a line of the program allocates is input.
+_OTHERS = [CATEGORIES.index(name) for name in ("unknown", "input")]
 _PASSING = [LIFETIMES.index(name) for name in ("temporary", "within_phase", "within_step", "forward_to_backward")]
 _TRAINING = [PHASES.index(name) for name in ("forward", "backward", "optimizer")]
 _HOST = ("cpu", "mps")  # the memory of the device is that of the host
@@ -72,19 +71,32 @@ def find_copies(view: DeviceView, by_deepcopy: Array) -> Array:
     chosen &= ~np.isin(tensors.lifetime, _PASSING) & ~np.isin(tensors.phase_alloc, _TRAINING) & (tensors.stack >= 0)
     rows = np.flatnonzero(chosen)
     sizes, number = np.unique(size[weights], return_counts=True)
+    large = np.flatnonzero(size >= SMALLEST)
+    in_order = np.zeros(len(tensors), np.int64)
+    in_order[large[np.argsort(tensors.alloc_at[large], kind="stable")]] = np.arange(len(large))
     found = [np.zeros(0, np.int64)]
     for place in by_place(view, rows):
         if not place.label or _computes(view, place.rows):
             continue
-        made = occurrences(size[place.rows], sizes)
-        is_same = np.isin(size[place.rows], sizes)
+        mine = place.rows[np.isin(size[place.rows], sizes)]
+        mine = mine[_are_in_row(in_order[mine], MOST * len(weights))]
+        made = occurrences(size[mine], sizes)
         if (
             (np.minimum(made, number) * sizes).sum() >= MOST * (number * sizes).sum()
-            and size[place.rows][is_same].sum() >= MOST * size[place.rows].sum()
-            and (_are_made_again(made, number) or by_deepcopy[tensors.stack[place.rows]].any())
+            and size[mine].sum() >= MOST * size[place.rows].sum()
+            and (_are_made_again(made, number) or by_deepcopy[tensors.stack[mine]].any())
         ):
-            found.append(place.rows[is_same])
+            found.append(mine)
     return np.concatenate(found)
+
+
+def _are_in_row(number: Array, least: float) -> Array:
+    """Returns which of some numbers are in a sequence of at least ``least`` without a gap."""
+    order = np.argsort(number)
+    sequence = np.cumsum(np.append(False, np.diff(number[order]) != 1)) if len(number) else order
+    found = np.zeros(len(number), bool)
+    found[order] = np.bincount(sequence, minlength=1)[sequence] >= least
+    return found
 
 
 def _are_made_again(made: Array, number: Array) -> bool:

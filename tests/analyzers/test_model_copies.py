@@ -14,7 +14,7 @@ KEEP_BEST = (Frame("/app/train.py", 60, "keep_best"), MAIN)
 DEEPCOPY = (Frame("/usr/lib/python3.11/copy.py", 128, "deepcopy"), *KEEP_BEST)
 
 
-def epochs(*, num=3, where=KEEP_BEST, part=1.0, beside=False, updates=False, keeps=False, backend="cuda"):
+def epochs(*, num=3, where=KEEP_BEST, part=1.0, beside=False, updates=False, keeps=False, apart=False, backend="cuda"):
     """Returns epochs of two steps and a copy of the weights each; the older copy is freed after the newer one is made.
 
     Args:
@@ -24,6 +24,7 @@ def epochs(*, num=3, where=KEEP_BEST, part=1.0, beside=False, updates=False, kee
         beside: Whether the line also makes tensors of another size.
         updates: Whether the line computes new weights, with a temporary tensor for each.
         keeps: Whether all copies stay.
+        apart: Whether other large tensors are made in between.
         backend: The backend.
     """
     program, best = Training(layers=LAYERS, size=SIZE), []
@@ -35,6 +36,8 @@ def epochs(*, num=3, where=KEEP_BEST, part=1.0, beside=False, updates=False, kee
         for layer in range(int(part * LAYERS)):
             if updates:
                 program.passing(SIZE * (1 + layer), where)
+            if apart:
+                program.passing(SIZE, (MAIN,))
             best.append(program.alloc(SIZE * (1 + layer), where, "unknown"))
             if beside:
                 best.append(program.alloc(SIZE * 100, where, "unknown"))
@@ -63,6 +66,7 @@ def test_the_saving_is_the_peak_without_the_copies():
         {"part": 0.5},  # of some layers: something else
         {"beside": True},
         {"updates": True},  # weights of an inner loop
+        {"apart": True},  # one at a time
         {"where": ()},
         {"backend": "cpu"},  # they would be on the host, too
     ],
