@@ -83,6 +83,8 @@ def phases_of(recorded: ProcessMarks, device: DeviceTrace) -> EventPhases | None
     for other in others.values():  # autograd's threads run the backward of any thread
         phase[(thread == 0) & (other == _BACKWARD) & ~np.isin(phase, (_FORWARD, _OPTIMIZER))] = _BACKWARD
     ends = where[(kind == STEP) & (where >= 0)]
+    if not len(ends) and not recorded.ended.optimizers:
+        ends = where[_next_passes(phases[trains], value)]
     requests = np.isin(device.events.action, (schema.ALLOC, schema.OOM))
     # zero_grad() after step() belongs to the preceding step. A recording of counters has no requests.
     asks = np.append(np.flatnonzero(requests) if requests.any() else np.arange(n), n)
@@ -92,6 +94,16 @@ def phases_of(recorded: ProcessMarks, device: DeviceTrace) -> EventPhases | None
     before = int(value[kind == STEP][0]) - 1 if (kind == STEP).any() else 0
     step = np.where(np.arange(n) >= first, np.cumsum(begins[:n]) - 1 + before, -1).astype(np.int32)
     return EventPhases(phase, step, "marks", "marks", thread)
+
+
+def _next_passes(marks: Array, value: Array) -> Array:
+    """Returns the forward marks that follow a backward, in a program that updates its weights without an optimizer."""
+    number = value[marks]
+    if (number == _OPTIMIZER).any():
+        return marks[:0]
+    follows = np.append(False, (number[1:] == _FORWARD) & (number[:-1] == _BACKWARD))
+    found: Array = marks[follows]
+    return found
 
 
 def seen_in(recorded: ProcessMarks, device: DeviceTrace) -> tuple[Array, Array]:
