@@ -60,8 +60,8 @@ def verdict(
     is_empty = not (own and own.num_events) and not max(_badness(device))
     if error:
         remedy = phrase("verdict.first.failed.values" if _is_made_up(trace) else "verdict.first.failed", error=error)
-    elif chosen is None and severity is None:
-        chosen = _for_a_lower_peak(mine)
+    elif severity is None:
+        chosen = chosen or _for_a_lower_peak(mine)
         otherwise = phrase("verdict.first.record" if is_empty else "verdict.first.nothing")
         remedy = phrase("verdict.first.optional", fix=chosen[1].title) if chosen else otherwise
     loss = device.fragmentation.lost_bytes
