@@ -2,7 +2,8 @@
 
 The graph of a pass keeps the inputs of most operators until the pass ends. Without it, a tensor is freed once the
 operators that read it have run. The finding needs the recorder, which knows whether autograd records a pass, and
-a program that ended by itself or ran out of memory: a backward might have followed an interrupted pass.
+a program that ended by itself or ran out of memory: a backward might have followed an interrupted pass. In a training,
+it needs a failure in a pass of a model in evaluation mode, if no backward has ever followed such a pass.
 """
 
 from __future__ import annotations
@@ -37,35 +38,41 @@ _TRAINING = [PHASES.index(name) for name in ("backward", "optimizer")]
 def analyze(trace: Trace, context: Context) -> Iterable[Finding]:
     """Yields finding MD137 of every device."""
     ended = trace.recorded.ended if trace.recorded is not None else None
-    if ended is None or trace.bases.get("phase") != "marks" or not ended.num_graphs or ended.is_windowed:
+    if ended is None or trace.bases.get("phase") != "marks" or ended.is_windowed:
         return
     failed = any((device.events.action == OOM).any() for device in trace.devices)
+    evaluates = failed and ended.is_evaluation
     is_whole = ended.has_needless_graph if failed else ended.reason == "exit" and not ended.error
     trains = any(np.isin(device.events.phase, _TRAINING).any() for device in trace.devices)
-    if not is_whole or trains:
+    if not (evaluates or (ended.num_graphs and is_whole and not trains)):
         return
     for view in context.views(trace):
-        yield from first_finding(view, _kept)
+        yield from first_finding(view, lambda at: _kept(at, evaluates=evaluates))
 
 
-def _kept(view: DeviceView) -> Iterator[Finding]:
+def _kept(view: DeviceView, *, evaluates: bool) -> Iterator[Finding]:
     device, tensors = view.device, view.device.tensors
     if view.at < 0 or device.start["allocated"] or find_passes(view) is not None:  # MD106
         return
     _, of_tensor = numbered(view)
-    rows = np.flatnonzero(of_tensor >= 0)
+    training = np.flatnonzero(np.isin(device.events.phase, _TRAINING))  # its passes need their graphs
+    rows = np.flatnonzero((of_tensor >= 0) & (tensors.alloc_at > (training[-1] if len(training) else -1)))
     since = _ends_of_use(view, rows, of_tensor)
     graph = np.intersect1d(rows[since <= view.at], view.live)
     total, held = (int(tensors.block_bytes[each].sum()) for each in (view.live, graph))
-    saving = saving_without(device, rows, since=since)
-    if saving is None or saving.expected_bytes < max(SHARE * total, FLOOR):
-        return
     failed = bool((device.events.action == OOM).any())
+    saving = saving_without(device, rows, since=since)
+    less = held if evaluates else saving.expected_bytes if saving else 0  # the peak may be in the training
+    if less < max(SHARE * total, FLOOR):
+        return
     words = {"bytes": format_bytes(held), "share": f"{held / total:.0%}", "when": when(view)}
+    title = phrase("needless_graphs.title.failed" if failed else "needless_graphs.title", **words)
+    if evaluates:
+        title = phrase("needless_graphs.title.evaluation", **words)
     yield Finding(
         "MD137",
-        phrase("needless_graphs.title.failed" if failed else "needless_graphs.title", **words),
-        "critical" if failed else "warning" if saving.expected_bytes >= WARNING_SHARE * total else "info",
+        title,
+        "critical" if failed else "warning" if less >= WARNING_SHARE * total else "info",
         device.device,
         (
             Evidence(phrase("needless_graphs.held"), held, "bytes", moment_name(device, view.at)),
@@ -73,7 +80,7 @@ def _kept(view: DeviceView) -> Iterator[Finding]:
                 Evidence(phrase("needless_graphs.site"), each.bytes, "bytes", each.label)
                 for each in by_place(view, graph)[:NUM_PLACES]
             ),
-            peak_without(device, rows, since=since),
+            *(() if evaluates else (peak_without(device, rows, since=since),)),
         ),
         AllocatorSettings.of(view.trace).offers("no-graph"),
         saving,

@@ -252,6 +252,7 @@ class Session:
                 "step": self.training.steps,
                 "time": time.time(),
                 "records_graph": bool(self.torch.is_grad_enabled()) and not has_other_optimizers(),
+                "in_evaluation": self.training.graphs.is_evaluation,
             }
         )
         if asks_driver(backend):

@@ -257,6 +257,7 @@ class Training:
             try:
                 self._local.stack.clear()  # an exception may have left a forward open
                 self._mark_phase(BACKWARD)
+                self.graphs.backward()
                 self._marks.called("backward", calling_line(sys._getframe(2)))
             except Exception as error:  # noqa: BLE001
                 report("backward", error)

@@ -100,6 +100,7 @@ def ended_in(own: Mapping[str, Any]) -> RecordingEnd:
         _has_needless_graph(own),
         _num_graphs_in(own),
         own.get("error_is_of_code") is True,
+        _is_evaluation(own),
     )
 
 
@@ -172,6 +173,12 @@ def _has_needless_graph(own: Mapping[str, Any]) -> bool:
     failures = [*rows_in(own.get("ooms"))]
     is_recorded = bool(failures) and failures[-1].get("records_graph") is True
     return is_recorded and own.get("optimizers") == [] and own.get("steps") == 0
+
+
+def _is_evaluation(own: Mapping[str, Any]) -> bool:
+    """Returns whether the last failure was in a pass of an evaluation that autograd recorded."""
+    failures = [*rows_in(own.get("ooms"))]
+    return bool(failures) and failures[-1].get("in_evaluation") is True
 
 
 def _num_graphs_in(own: Mapping[str, Any]) -> int:

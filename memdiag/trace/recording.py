@@ -89,6 +89,8 @@ class RecordingEnd:
         has_needless_graph: Whether autograd recorded a graph at a failure although no optimizer existed.
         num_graphs: Number of forward passes if autograd recorded each of them for a backward, otherwise 0.
         error_is_of_code: Whether the error comes from the code alone, whatever the values of its tensors are.
+        is_evaluation: Whether memory ran out in a pass of a model in evaluation mode that autograd recorded, although
+            the training never called backward after such a pass.
     """
 
     reason: str = ""
@@ -104,6 +106,7 @@ class RecordingEnd:
     has_needless_graph: bool = False
     num_graphs: int = 0
     error_is_of_code: bool = False
+    is_evaluation: bool = False
 
 
 @dataclass(frozen=True)

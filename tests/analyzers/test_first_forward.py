@@ -84,3 +84,10 @@ def test_a_graph_is_not_needless_once_a_backward_has_run(heap):
     marks = ProcessMarks((), {}, {}, {}, {}, ended=RecordingEnd(reason="oom", has_needless_graph=True))
     found = fragmentation.analyze(replace(trace, recorded=marks), Context())
     assert "remedies.no-graph" not in {fix.title.key for each in found for fix in each.fixes}
+
+
+def test_the_graph_of_an_evaluation_is_needless_after_a_backward(heap):
+    trace = failed(heap, earlier="backward")
+    marks = ProcessMarks((), {}, {}, {}, {}, ended=RecordingEnd(reason="oom", is_evaluation=True))
+    found = {each.code: each for each in peak.analyze(replace(trace, recorded=marks), Context())}
+    assert found["MD101"].fixes[0].title.key == "remedies.no-graph"

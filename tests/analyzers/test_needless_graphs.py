@@ -77,6 +77,15 @@ def test_a_failure_without_an_optimizer_is_critical():
     assert finding.title.startswith("No optimizer exists, but autograd keeps a graph for backward")
 
 
+def test_an_evaluation_in_a_training_is_critical_after_a_failure():
+    (finding,) = found(RecordingEnd(reason="oom", is_evaluation=True), fails=True)
+    assert finding.title.startswith(
+        "The model is in evaluation mode, but autograd keeps a graph for backward: 1.25 GiB"
+    )
+    assert (finding.severity, finding.fixes[0].title.key) == ("critical", "remedies.no-graph")
+    assert not found(RecordingEnd(reason="exit", is_evaluation=True), backward=True)
+
+
 def test_the_card_begins_with_it():
     columns = {
         name: np.zeros(0, np.int64) for name in ("kind", "value", "time_ns", "allocs", "frees", "device", "thread")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+
+from memdiag.recorder.forward_graphs import ForwardGraphs
 
 PROGRAM = """
 import torch
@@ -20,3 +24,27 @@ for grad in {grads}:
 def test_graphs_of_all_forward_passes_are_counted(cpu, grads, trains, num_graphs):
     run = cpu("-c", PROGRAM.format(grads=grads, trains=trains))
     assert run.trace.recorded.ended.num_graphs == num_graphs
+
+
+@pytest.mark.parametrize(
+    ("passes", "is_evaluation"),
+    [
+        ("train backward eval", True),
+        ("train backward eval eval", True),
+        ("eval", False),  # inference only
+        ("train backward eval backward eval", False),  # frozen statistics: it trains in evaluation mode
+        ("train backward eval train", False),
+        ("train backward off", False),  # under no_grad
+    ],
+)
+def test_passes_in_evaluation_mode_that_never_had_a_backward(passes, is_evaluation):
+    grad = True
+    graphs = ForwardGraphs(SimpleNamespace(is_grad_enabled=lambda: grad))
+    weight = SimpleNamespace(requires_grad=True)
+    for word in passes.split():
+        grad = word != "off"
+        if word == "backward":
+            graphs.backward()
+        else:
+            graphs.enter(SimpleNamespace(training=word == "train", parameters=lambda: [weight]))
+    assert graphs.is_evaluation == is_evaluation

@@ -30,11 +30,16 @@ def growth_of_first_forward(here: DeviceMoment) -> GrowingMemory | None:
 
 def _kept(here: DeviceMoment) -> int:
     """Returns the bytes of activations that the first forward pass has kept when memory ran out in it; otherwise 0."""
-    device, tensors, live = here.device, here.device.tensors, here.view.live
-    phase = device.events.phase[: here.at + 1]
-    if not here.failed or phase[here.at] != _FORWARD or np.isin(phase, (_BACKWARD, _OPTIMIZER)).any():
+    device = here.device
+    if np.isin(device.events.phase[: here.at + 1], (_BACKWARD, _OPTIMIZER)).any():
         return 0
-    if device.start["allocated"]:  # the trace lacks the beginning
+    return 0 if device.start["allocated"] else _kept_at_failure(here)  # else the trace lacks the beginning
+
+
+def _kept_at_failure(here: DeviceMoment) -> int:
+    """Returns the bytes of activations of forward passes when memory ran out in one; otherwise 0."""
+    device, tensors, live = here.device, here.device.tensors, here.view.live
+    if not here.failed or device.events.phase[here.at] != _FORWARD:
         return 0
     of_pass = (tensors.category[live] == _ACTIVATION) & (tensors.phase_alloc[live] == _FORWARD)
     return int(tensors.block_bytes[live[of_pass]].sum())
@@ -43,10 +48,15 @@ def _kept(here: DeviceMoment) -> int:
 def is_without_use(here: DeviceMoment) -> bool:
     """Returns whether a forward pass keeps its graph for a backward that probably never comes.
 
-    No backward and no optimizer step ran before the failure, and no optimizer existed.
+    Either no backward and no optimizer step ran before the failure, and no optimizer existed, or the pass is one of an
+    evaluation in a training.
     """
     recorded = here.view.trace.recorded
-    return recorded is not None and recorded.ended.has_needless_graph and bool(_kept(here))
+    if recorded is None:
+        return False
+    if recorded.ended.is_evaluation:
+        return bool(_kept_at_failure(here))
+    return recorded.ended.has_needless_graph and bool(_kept(here))
 
 
 def outgrows_free_memory(here: DeviceMoment) -> bool:
