@@ -53,6 +53,12 @@ def test_files_of_a_run(record, tmp_path):
     assert manifest["end"] >= manifest["start"]
 
 
+def test_a_run_without_an_optimizer_is_not_said_to_have_no_training_steps(record):
+    assert (
+        "recorded 1 process, no optimizer step, in" in record(PYTHON, "-c", TRAIN.replace("torch.step(); ", "")).stderr
+    )
+
+
 def test_what_is_said(record, tmp_path):
     said = record(PYTHON, "-c", TRAIN).stderr
     assert "recorded 1 process, 1 training step, in" in said

@@ -43,10 +43,9 @@ def recorded(summary: RunSummary) -> list[str]:
         "marks": f"{summary.marks_seconds:.2f}",
         "dumps": f"{summary.dumps_seconds:.2f}",
     }
-    return [
-        "",
-        f"memdiag: {phrase('record.recorded', processes=len(summary.recorded), steps=summary.steps, **seconds)}",
-    ]
+    # An analysis finds steps also in a loop without an optimizer, so "0 training steps" would contradict it.
+    steps = phrase("record.steps", count=summary.steps) if summary.steps else phrase("record.steps.none")
+    return ["", f"memdiag: {phrase('record.recorded', processes=len(summary.recorded), steps=steps, **seconds)}"]
 
 
 def _nothing(summary: RunSummary) -> Iterator[str]:
