@@ -66,7 +66,7 @@ def test_the_saving_is_the_peak_without_the_large_results():
     (finding,) = found()
     assert finding.severity == "warning"
     assert finding.title.startswith(
-        "search.py:5 search makes tensors of up to 512.00 MiB, 128 times as large as any before: 1.00 GiB"
+        "search.py:5 search makes tensors of up to 512.00 MiB, 128 times as large as any data before: 1.00 GiB"
     )
     assert finding.saving.expected_bytes == 2 * LARGE
     values = {fact.what.key: fact.value for fact in finding.evidence}
